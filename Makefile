@@ -1,0 +1,67 @@
+# `make` alone lists the targets. Python 3.11 or later and pip are enough; PYTHON= names another interpreter.
+PYTHON ?= python3
+ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+LOCK = uv pip compile --universal --generate-hashes --python-version 3.11 -q \
+	--custom-compile-command 'make lock' pyproject.toml
+
+.DELETE_ON_ERROR:
+.PHONY: help setup run test check format bench lock clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1	/p' Makefile | expand -t 10
+
+setup: .venv/.dev ## Make .venv with mica and everything its tests need
+
+run: .venv/.run ## Show what your agents did (installs run-time packages only)
+	@$(BIN)/mica up $(ARGS)
+
+test: .venv/.dev ## Run the tests; ARGS="-k search" picks some
+	@chromium=$$(scripts/browser) && CHROMIUM=$$chromium $(BIN)/python -m pytest $(ARGS)
+
+check: .venv/.dev ## Check format, lint, types, import direction and docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/check_docs.py
+
+format: .venv/.dev ## Format the code and apply safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.dev ## Run every benchmark, briefly
+	@for script in bench/[!_]*.py; do \
+		test -e "$$script" || continue; \
+		echo "$$script" >&2; \
+		$(BIN)/python "$$script" --quick || exit 1; \
+	done
+
+# Needs uv, which reads its own settings and not pip's: behind a private index set UV_DEFAULT_INDEX as well.
+# Versions already in the files stay; ARGS=--upgrade takes the newest, ARGS="--upgrade-package rich" one of them.
+lock: ## Rewrite requirements/*.txt from pyproject.toml
+	$(LOCK) --group build -o requirements/run.txt $(ARGS)
+	$(LOCK) --group dev -c requirements/run.txt -o requirements/dev.txt $(ARGS)
+
+clean: ## Remove .venv, caches and builds
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is younger than what it was made from, so a second run costs nothing.
+.venv/.run: requirements/run.txt pyproject.toml | .venv/.made
+	@echo "Installing what mica needs into .venv" >&2
+	@$(PIP) install --require-hashes -r requirements/run.txt
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.dev: requirements/dev.txt pyproject.toml | .venv/.made
+	@echo "Installing what mica and its tests need into .venv" >&2
+	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.made:
+	@scripts/venv $(PYTHON)
+	@touch $@
