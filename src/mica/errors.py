@@ -1,0 +1,87 @@
+"""Every error mica raises on purpose.
+
+MicaError
+├── InvalidInput            a value from outside cannot be used
+│   ├── InvalidEvent        an event that cannot be stored as it is
+│   ├── InvalidContext      a context, label or carrier that cannot be used
+│   └── InvalidSettings     a settings file or environment variable
+├── UnknownEvent            no event has this id or position
+├── DuplicateEvent          the id exists already, with other content
+├── Backlogged              too much waits for the store; observing stops rather than drop
+└── StoreError              the store cannot do what was asked
+    ├── StoreUnavailable    read-only, gone or closed
+    │   └── StoreBusy       another process is writing; trying again helps
+    ├── StoreFull           no space left on the device
+    ├── NotAStore           the file belongs to something else
+    └── SchemaTooNew        a newer mica wrote this store
+
+A message says what failed, with which value, and what to do. Attributes carry the facts.
+"""
+
+from __future__ import annotations
+
+
+class MicaError(Exception):
+    """The root of every error raised by mica."""
+
+
+class InvalidInput(MicaError):
+    """A value from outside cannot be used."""
+
+
+class InvalidEvent(InvalidInput):
+    """An event cannot be stored as it is."""
+
+
+class InvalidContext(InvalidInput):
+    """A context, label or carrier cannot be used."""
+
+
+class InvalidSettings(InvalidInput):
+    """A settings file or environment variable cannot be used."""
+
+
+class UnknownEvent(MicaError):
+    """No event has this id or position."""
+
+    def __init__(self, reference: str) -> None:
+        super().__init__(f"no event {reference!r} in this space; `mica events tail` lists the latest")
+        self.reference = reference
+
+
+class DuplicateEvent(MicaError):
+    """An event with this id exists already and differs."""
+
+    def __init__(self, event_id: str) -> None:
+        super().__init__(
+            f"event {event_id!r} exists already with other content; events are never changed: emit a new one"
+        )
+        self.event_id = event_id
+
+
+class Backlogged(MicaError):
+    """Too much waits for the store."""
+
+
+class StoreError(MicaError):
+    """The store cannot do what was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store is read-only, gone or closed."""
+
+
+class StoreBusy(StoreUnavailable):
+    """Another process holds the store for writing."""
+
+
+class StoreFull(StoreError):
+    """No space is left where the store lives."""
+
+
+class NotAStore(StoreError):
+    """The file belongs to something else."""
+
+
+class SchemaTooNew(StoreError):
+    """A newer mica wrote this store."""

@@ -1,0 +1,371 @@
+"""The values mica is made of: frozen, plain, without I/O.
+
+A context says where an event came from, an event says what happened, a mark is an event with an observation.
+Whatever enters from outside is checked here once, at the edge.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Literal, NewType, TypeAlias
+
+import msgspec
+
+from mica.errors import InvalidContext, InvalidEvent
+
+EventId = NewType("EventId", str)
+ContextId = NewType("ContextId", str)
+WriterId = NewType("WriterId", str)
+
+Origin = Literal["user", "agent", "tool", "recalled", "imported"]  # who said it; recalled text is never evidence
+ORIGINS: tuple[Origin, ...] = ("user", "agent", "tool", "recalled", "imported")
+Clock: TypeAlias = Callable[[], datetime]
+
+MARK = "mark"
+NAME_CHARACTERS_MAX = 200  # a name is a word for a kind of event; longer ones are data in the wrong place
+LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
+PAYLOAD_BYTES_MAX = 256 * 2**20  # SQLite refuses rows near 1 GB, and a payload is held in memory a few times over
+SEARCHABLE_CHARACTERS_MAX = 100_000  # of one text; a pasted log of megabytes is kept whole, but found by its beginning
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, in lower case
+_EVENT_ID = re.compile(r"([0-7][0-9a-hjkmnp-tv-z]{25})-([0-7][0-9a-f]{15})")
+_EVENT_NAME = re.compile(r"[^\s*?\x00-\x1f]+")
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+# -- Ids ------------------------------------------------------------------------------------------------------
+
+
+def new_writer() -> WriterId:
+    """A new writer: 48 bits of time, so that ids sort by age, and 80 random bits."""
+    return WriterId(_base32(time.time_ns() // 1_000_000 << 80 | secrets.randbits(80)))
+
+
+def writer_named(name: str) -> WriterId:
+    """The writer of this name: the same everywhere, so that an import repeated elsewhere makes the same ids."""
+    return WriterId(_base32(int.from_bytes(blake2b(name.encode(), digest_size=16).digest())))
+
+
+def sequence_named(name: str) -> int:
+    """The sequence of this name within a named writer, 63 bits of its hash."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) >> 1
+
+
+def event_id(writer: WriterId, sequence: int) -> EventId:
+    return EventId(f"{writer}-{sequence:016x}")
+
+
+def split_id(identifier: str) -> tuple[WriterId, int]:
+    """The writer and the sequence that make this id. Raises InvalidEvent when it is not one."""
+    match = _EVENT_ID.fullmatch(str(identifier))
+    if match is None:
+        raise InvalidEvent(f"{identifier!r} is not an event id; ids look like {event_id(new_writer(), 1)!r}")
+    return WriterId(match[1]), int(match[2], 16)
+
+
+def _base32(number: int) -> str:
+    return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -5, -5))
+
+
+# -- Context --------------------------------------------------------------------------------------------------
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where an event came from. Stored once, named by its content, shared by all events that have it."""
+
+    session: str | None = None
+    agent: str | None = None
+    user: str | None = None
+    task: str | None = None
+    correlation: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def id(self) -> ContextId:
+        return _context_id(self)
+
+    def with_(self, *, labels: Mapping[str, str] | None = None, **fields: str | None) -> Context:
+        """This context with some fields replaced and labels added. Raises InvalidContext on a bad value."""
+        given = {name: value for name, value in fields.items() if value is not None}
+        for name, value in (given | dict(labels or {})).items():
+            _check_label(name, value)
+        merged = tuple(sorted({**dict(self.labels), **(labels or {})}.items()))
+        return msgspec.structs.replace(self, labels=merged, **given)
+
+
+EMPTY = Context()
+
+
+@lru_cache(maxsize=4_096)
+def _context_id(context: Context) -> ContextId:
+    return ContextId(blake2b(msgspec.json.encode(context), digest_size=16).hexdigest())
+
+
+def _check_label(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidContext(f"context {name}={value!r} is a {type(value).__name__}; give it as text")
+    if not value or len(value) > LABEL_CHARACTERS_MAX:
+        raise InvalidContext(
+            f"context {name} has {len(value)} characters; 1 to {LABEL_CHARACTERS_MAX:,} are allowed, longer text belongs in an event"
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidContext(f"context {name}={value!r} is not valid Unicode: {error.reason}") from error
+
+
+# -- Events ---------------------------------------------------------------------------------------------------
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """Where an event stands in its chain: enough to be a parent, here or in another process."""
+
+    id: EventId
+    root_id: EventId
+    depth: int
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something that happened. Never changed."""
+
+    id: EventId
+    name: str
+    at: datetime
+    data: dict[str, object]
+    context: Context
+    root_id: EventId
+    parent_id: EventId | None = None
+    depth: int = 0
+    origin: Origin = "agent"
+    error: bool = False
+    position: int | None = None  # its place in the store's log, in commit order; None until it is stored
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.id, self.root_id, self.depth)
+
+    @property
+    def correlation(self) -> str:
+        """What this event's chain is called: the correlation of its context, else the id of its root."""
+        return self.context.correlation or self.root_id
+
+
+def make_event(
+    identifier: EventId,
+    name: str,
+    data: Mapping[str, object],
+    *,
+    at: datetime,
+    context: Context = EMPTY,
+    parent: Event | Ref | None = None,
+    origin: Origin = "agent",
+    error: bool = False,
+) -> Event:
+    """A whole event, or InvalidEvent with what is wrong. Its data is a copy: what the caller does later is his."""
+    split_id(identifier)
+    if len(name) > NAME_CHARACTERS_MAX or not _EVENT_NAME.fullmatch(name):
+        raise InvalidEvent(
+            f"event name {name[:60]!r} is not usable; give 1 to {NAME_CHARACTERS_MAX} characters without blanks, * or ?"
+        )
+    if at.tzinfo is None:
+        raise InvalidEvent(f"event {name!r} is dated {at.isoformat()} without a time zone; use an aware datetime")
+    if origin not in ORIGINS:
+        raise InvalidEvent(f"event {name!r} has origin {origin!r}; use one of {', '.join(ORIGINS)}")
+    if parent is not None and parent.id == identifier:
+        raise InvalidEvent(f"event {identifier!r} cannot be its own parent")
+    return Event(
+        id=identifier,
+        name=name,
+        at=at.astimezone(UTC),
+        data=decode_data(encode_data(name, data)),
+        context=context,
+        root_id=parent.root_id if parent else identifier,
+        parent_id=parent.id if parent else None,
+        depth=parent.depth + 1 if parent else 0,
+        origin=origin,
+        error=error,
+    )
+
+
+def encode_data(name: str, data: Mapping[str, object]) -> bytes:
+    """The data of an event as JSON. Raises InvalidEvent where JSON would lose or change it."""
+    if not isinstance(data, Mapping):
+        raise InvalidEvent(f"data of event {name!r} is a {type(data).__name__}; give a mapping with text keys")
+    try:
+        encoded = msgspec.json.encode(data)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidEvent(
+            f"data of event {name!r} cannot be written as JSON: {error}; convert it to text, numbers, lists or mappings first"
+        ) from error
+    if b"null" in encoded and (path := _not_a_number(data)):  # msgspec writes NaN and infinity as null
+        raise InvalidEvent(
+            f"data of event {name!r} has a number that JSON cannot hold at {path}; give it as text or leave it out"
+        )
+    if len(encoded) > PAYLOAD_BYTES_MAX:
+        raise InvalidEvent(
+            f"data of event {name!r} takes {len(encoded):,} bytes; {PAYLOAD_BYTES_MAX:,} are allowed: store a file and emit its path"
+        )
+    return encoded
+
+
+def decode_data(encoded: bytes) -> dict[str, object]:
+    return _decoder.decode(encoded)
+
+
+_decoder = msgspec.json.Decoder(dict[str, object])
+
+
+def _not_a_number(value: object, path: str = "$") -> str | None:
+    """Where the first number stands that JSON cannot hold."""
+    if isinstance(value, float):
+        return None if value - value == 0 else path
+    children: Iterable[tuple[object, object]] = ()
+    if isinstance(value, Mapping):
+        children = value.items()
+    elif isinstance(value, list | tuple):
+        children = enumerate(value)
+    return next((found for key, child in children if (found := _not_a_number(child, f"{path}.{key}"))), None)
+
+
+@lru_cache(maxsize=1_024)
+def name_pattern(pattern: str) -> re.Pattern[str]:
+    """What an event name must match: `*` stands for any characters, `?` for one, everything else for itself."""
+    return re.compile(
+        "".join({"*": ".*", "?": "."}.get(part, re.escape(part)) for part in re.split(r"([*?])", pattern))
+    )
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events to read. Every given field must hold; the latest `limit` are returned, oldest first."""
+
+    session: str | None = None
+    agent: str | None = None
+    user: str | None = None
+    names: tuple[str, ...] = ()  # patterns, any of which may match
+    since: datetime | None = None
+    until: datetime | None = None  # exclusive
+    text: str | None = None  # every word must occur in the event's text
+    errors: bool | None = None
+    limit: int | None = 100
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """What one append did. Repeated events were there already, the same to the letter."""
+
+    stored: int = 0
+    repeated: int = 0
+
+
+# -- Marks and what a ranker sees of them ----------------------------------------------------------------------
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that carries an observation with intent."""
+
+    id: EventId
+    text: str
+    at: datetime
+    tags: tuple[str, ...] = ()
+    why: str | None = None
+    origin: Origin = "agent"
+    session: str | None = None
+    agent: str | None = None
+    parent_id: EventId | None = None
+    position: int | None = None
+
+
+def mark_of(event: Event) -> Mark:
+    """The mark that this event carries. Raises InvalidEvent when it carries none."""
+    try:
+        body = msgspec.convert(event.data, _MarkData)
+    except msgspec.ValidationError as error:
+        raise InvalidEvent(f"event {event.id!r} is not a mark: {error}") from error
+    return Mark(
+        id=event.id,
+        text=body.text,
+        at=event.at,
+        tags=body.tags,
+        why=body.why,
+        origin=event.origin,
+        session=event.context.session,
+        agent=event.context.agent,
+        parent_id=event.parent_id,
+        position=event.position,
+    )
+
+
+class _MarkData(msgspec.Struct):
+    text: str
+    tags: tuple[str, ...] = ()
+    why: str | None = None
+
+
+def searchable_text(event: Event) -> str | None:
+    """The text by which full text finds an event: the beginning of its `text`. Recalled text is never evidence."""
+    text = event.data.get("text")
+    return text[:SEARCHABLE_CHARACTERS_MAX] if isinstance(text, str) and event.origin != "recalled" else None
+
+
+class Posting(msgspec.Struct, frozen=True):
+    """One term in one mark, with what a first ranking needs to know of the mark."""
+
+    position: int
+    count: int
+    length: int  # words in the mark
+    session: str | None
+
+
+class Postings(msgspec.Struct, frozen=True, kw_only=True):
+    """The marks that contain a query's terms, and the statistics of all marks in the space."""
+
+    by_term: dict[str, tuple[Posting, ...]]  # every term asked for, in order of position
+    marks: int
+    mean_length: float
+    length_spread: float  # variance of the natural logarithm of the lengths
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True):
+    """A mark as a ranker sees it: its words and its place in its session."""
+
+    mark: Mark
+    length: int
+    ordinal: int  # its number in its session, from 0; neighbours differ by one
+    session_length: int  # words in all marks of its session
+
+
+# -- Briefs ---------------------------------------------------------------------------------------------------
+
+
+class Passage(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of a brief: a text, what it comes from, and what it costs."""
+
+    text: str
+    sources: tuple[EventId, ...]
+    tokens: int
+    score: float
+    at: datetime
+    source: str  # the name of the source that offered it
+    kind: str = MARK  # what the reader is told it is: prompt, commit, files …
+    handle: str = ""  # by which a person can ask for it again
+
+
+class Brief(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent is shown now, within a budget, and what is missing from it."""
+
+    query: str
+    text: str
+    passages: tuple[Passage, ...]
+    tokens: int  # of the text, by the estimator of `mica.tokens`
+    budget_tokens: int
+    left_out: int = 0  # passages that were found and did not fit
+    missing: dict[str, str] = {}  # sources that could not answer, and why
+    receipt: EventId | None = None  # the event that records this brief

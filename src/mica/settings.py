@@ -1,0 +1,98 @@
+"""What can be set: one frozen value, parsed once in a surface from a TOML file and the environment.
+
+The file is `$MICA_CONFIG`, else `mica/config.toml` in the user's configuration folder. A variable `MICA_<SECTION>_<KEY>`
+(or `MICA_<KEY>` for the first level) wins over the file. Nothing else in mica reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from mica.errors import InvalidSettings
+
+
+class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much an agent is told, and how long it may take."""
+
+    budget_tokens: Annotated[int, msgspec.Meta(ge=0)] = 2_000
+    deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set, with its default."""
+
+    home: Path  # where spaces live, one file each
+    transcripts: Path  # where Claude Code keeps its transcripts
+    store: str | None = None  # a file or address used in place of the directory's own space
+    brief: BriefSettings = BriefSettings()
+    carrier: dict[str, str] = {}  # trace fields that the parent process handed down
+
+
+CARRIER = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
+
+
+def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings of this machine. Raises InvalidSettings naming the file, the key and the reason."""
+    environment = os.environ if environment is None else environment
+    user_home = Path(environment.get("HOME") or Path.home())
+    path = Path(environment.get("MICA_CONFIG") or _folder(environment, user_home, "config") / "config.toml")
+    values = {
+        "home": str(_folder(environment, user_home, "data")),
+        "transcripts": str(Path(environment.get("CLAUDE_CONFIG_DIR") or user_home / ".claude") / "projects"),
+        **_read(path, required="MICA_CONFIG" in environment),
+    }
+    _override(values, environment)
+    values["carrier"] = {name: environment[name] for name in CARRIER if name in environment}
+    try:
+        return msgspec.convert(values, Settings, strict=False, dec_hook=_as_path)
+    except msgspec.ValidationError as error:
+        raise InvalidSettings(f"settings from {path} and the environment: {error}") from error
+
+
+def _as_path(_: type, value: object) -> Path:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"Expected a path as text, got {value!r}")
+    return Path(value).expanduser()
+
+
+def _read(path: Path, *, required: bool) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if required:
+            raise InvalidSettings(
+                f"MICA_CONFIG names {path}, which does not exist; create it or unset MICA_CONFIG"
+            ) from None
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidSettings(f"cannot read settings from {path}: {error}") from error
+
+
+def _override(values: dict[str, object], environment: Mapping[str, str]) -> None:
+    for field in msgspec.structs.fields(Settings):
+        if field.name == "carrier":
+            continue
+        section = field.type if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct) else None
+        if section is None:
+            if value := environment.get(f"MICA_{field.name.upper()}"):
+                values[field.name] = value
+            continue
+        for inner in msgspec.structs.fields(section):
+            if value := environment.get(f"MICA_{field.name.upper()}_{inner.name.upper()}"):
+                table = values.setdefault(field.name, {})
+                if isinstance(table, dict):  # a section that is no table is reported with the file's other faults
+                    table[inner.name] = value
+
+
+def _folder(environment: Mapping[str, str], user_home: Path, kind: str) -> Path:
+    if sys.platform == "darwin":
+        return user_home / "Library" / "Application Support" / "mica"
+    variable, default = ("XDG_DATA_HOME", ".local/share") if kind == "data" else ("XDG_CONFIG_HOME", ".config")
+    return Path(environment.get(variable) or user_home / default) / "mica"

@@ -1,0 +1,58 @@
+"""How text becomes terms: one rule for every index and every ranker.
+
+A term is the English Snowball stem of a lower-case word, a number, or one ideograph. Underscores, case changes and
+punctuation part words, so that `SessionCookie`, `session_cookie` and "session cookie" meet. Irregular forms share
+the stem of their first form, so that "what broke" finds "breaks".
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+import Stemmer
+
+STOP_WORDS = frozenset(
+    "a an and are as at be but by for from had has have he her his i in is it its me my of on or our she so that the"
+    " their them they this to was we were what when where which who whom why will with you your did do does how about"
+    " been would could should can may if then than there these those not no yes am into out up down over under again"
+    " also just".split()
+)
+IRREGULAR_FORMS = (  # each group: the first form, and those that the stemmer cannot trace back to it
+    "become became,begin began begun,bind bound,break broke broken,bring brought,build built,buy bought,catch caught,"
+    "choose chose chosen,come came,draw drew drawn,drink drank drunk,drive drove driven,eat ate eaten,fall fell fallen,"
+    "feel felt,fight fought,find found,fly flew flown,forget forgot forgotten,get got gotten,give gave given,"
+    "go went gone goes,grow grew grown,hear heard,hide hid hidden,hold held,keep kept,know knew known,lead led,"
+    "leave left,lose lost,make made,meet met,pay paid,ride rode ridden,rise rose risen,run ran,say said,see saw seen,"
+    "seek sought,sell sold,send sent,shoot shot,sing sang sung,sit sat,sleep slept,speak spoke spoken,spend spent,"
+    "stand stood,swim swam swum,take took taken,teach taught,tell told,think thought,throw threw thrown,"
+    "understand understood,wake woke woken,wear wore worn,win won,write wrote written,"
+    "child children,foot feet,knife knives,life lives,man men,mouse mice,person people,tooth teeth,wife wives,"
+    "woman women"
+)
+WORD_CHARACTERS_MAX = 64  # longer runs are hashes and base64: they cost an index much and nobody asks for them
+
+_WORD = re.compile(r"[぀-ヿ㐀-鿿가-힣]|[^\W\d_぀-ヿ㐀-鿿가-힣]+|\d+")
+_CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_FIRST_FORMS = {form: group.split()[0] for group in IRREGULAR_FORMS.split(",") for form in group.split()}
+_stemmer = Stemmer.Stemmer("english")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in order, lower case, stop words included."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    return [word for word in _WORD.findall(_CASE_CHANGE.sub(" ", text).lower()) if len(word) <= WORD_CHARACTERS_MAX]
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a text in order: stems without stop words and single letters."""
+    return [term for word in words(text) if (term := _term(word))]
+
+
+@lru_cache(maxsize=65_536)
+def _term(word: str) -> str:
+    if word in STOP_WORDS or (len(word) == 1 and word.isascii() and word.isalpha()):
+        return ""
+    return str(_stemmer.stemWord(_FIRST_FORMS.get(word, word)))
