@@ -1,0 +1,1 @@
+"""Observing: what agents do, turned into events."""
