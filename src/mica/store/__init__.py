@@ -1,0 +1,1 @@
+"""Where events are kept: one protocol, and an implementation for each engine."""

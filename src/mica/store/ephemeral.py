@@ -1,0 +1,197 @@
+"""The reference store: in memory, boring and complete. Every other store must answer as it does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from mica.errors import DuplicateEvent, StoreUnavailable
+from mica.model import (
+    MARK,
+    Appended,
+    Event,
+    EventId,
+    EventQuery,
+    Posting,
+    Postings,
+    Text,
+    mark_of,
+    name_pattern,
+    new_writer,
+    searchable_text,
+    split_id,
+)
+from mica.store.protocol import Sizes, broken_lineage, check_event, gathered, wanted_terms
+from mica.words import terms, words
+
+
+class EphemeralStore:
+    """A space that ends with its process."""
+
+    def __init__(self) -> None:
+        self._space = str(new_writer())
+        self._log: list[Event] = []  # position is the index plus one
+        self._by_id: dict[str, Event] = {}
+        self._counts: dict[int, Counter[str]] = {}  # terms of each searchable event, by position
+        self._is_closed = False
+
+    @property
+    def space(self) -> str:
+        return self._space
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        self._check_open()
+        fresh: dict[str, Event] = {}
+        repeated = 0
+        for event in events:
+            known = self._by_id.get(event.id) or fresh.get(event.id)
+            if known is not None:
+                if msgspec.structs.replace(known, position=None) != msgspec.structs.replace(event, position=None):
+                    raise DuplicateEvent(event.id)
+                repeated += 1
+                continue
+            parent = event.parent_id and (self._by_id.get(event.parent_id) or fresh.get(event.parent_id))
+            check_event(event, parent.ref if parent else None)
+            fresh[event.id] = msgspec.structs.replace(event, position=len(self._log) + len(fresh) + 1)
+        self._log.extend(fresh.values())
+        self._by_id |= fresh
+        self._index(fresh.values())
+        return Appended(stored=len(fresh), repeated=repeated)
+
+    async def event(self, identifier: EventId) -> Event | None:
+        self._check_open()
+        split_id(identifier)
+        return self._by_id.get(identifier)
+
+    async def event_at(self, position: int) -> Event | None:
+        self._check_open()
+        return self._log[position - 1] if 0 < position <= len(self._log) else None
+
+    async def events(self, query: EventQuery) -> list[Event]:
+        self._check_open()
+        wanted = wanted_terms(query.text) if query.text is not None else []
+        patterns = [name_pattern(pattern) for pattern in query.names]
+
+        def fits(event: Event) -> bool:
+            context = event.context
+            return (
+                (query.session is None or context.session == query.session)
+                and (query.agent is None or context.agent == query.agent)
+                and (query.user is None or context.user == query.user)
+                and (not patterns or any(pattern.fullmatch(event.name) for pattern in patterns))
+                and (query.since is None or event.at >= query.since)
+                and (query.until is None or event.at < query.until)
+                and (query.errors is None or event.error == query.errors)
+                and all(term in self._counts.get(event.position or 0, ()) for term in wanted)
+            )
+
+        found = self._ordered(fits)
+        return found if query.limit is None else found[max(0, len(found) - query.limit) :]
+
+    async def chain(self, correlation: str) -> list[Event]:
+        self._check_open()
+        return self._ordered(lambda event: correlation in (event.context.correlation, event.root_id))
+
+    async def ancestors(self, identifier: EventId) -> list[Event]:
+        event = await self.event(identifier)
+        found: list[Event] = []
+        while event and event.parent_id and (event := self._by_id.get(event.parent_id)) and event not in found:
+            found.append(event)
+        return sorted(found, key=lambda event: -event.depth)
+
+    async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]:
+        event = await self.event(identifier)
+        deepest = None if event is None or depth is None else event.depth + depth
+        found: set[EventId] = set()
+        generation = {identifier}
+        while generation:
+            children = {event.id for event in self._log if event.parent_id in generation}
+            generation = {i for i in children - found if deepest is None or self._by_id[i].depth <= deepest}
+            found |= generation
+        return self._ordered(lambda event: event.id in found)
+
+    async def postings(self, wanted: Sequence[str]) -> Postings:
+        self._check_open()
+        marks = {event.position: event for event in self._log if event.name == MARK and event.position in self._counts}
+        lengths = {position: self._length(position) for position in marks if position}
+        return gathered(
+            {
+                term: tuple(
+                    Posting(position, self._counts[position][term], length, marks[position].context.session)
+                    for position, length in lengths.items()
+                    if term in self._counts[position]
+                )
+                for term in wanted
+            },
+            sorted(Counter(lengths.values()).items()),
+        )
+
+    async def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
+        self._check_open()
+        marks = [e for e in self._ordered(lambda event: event.name == MARK) if e.position in self._counts]
+        found: dict[int, Text] = {}
+        wanted = {event.position: event for event in marks if event.position in set(positions)}
+        for session in {event.context.session for event in wanted.values()}:
+            together = [event for event in marks if event.context.session == session]
+            length = sum(self._length(event.position or 0) for event in together)
+            near = {
+                other
+                for ordinal, event in enumerate(together)
+                if event.position in wanted
+                for other in range(ordinal - neighbours, ordinal + neighbours + 1)
+                if session is not None or other == ordinal
+            }
+            for ordinal, event in enumerate(together):
+                if ordinal in near and event.position:
+                    own = self._length(event.position)
+                    found[event.position] = Text(
+                        mark=mark_of(event),
+                        length=own,
+                        ordinal=ordinal if session is not None else 0,
+                        session_length=length if session is not None else own,
+                    )
+        return [found[position] for position in sorted(found)]
+
+    async def agents(self) -> list[str]:
+        self._check_open()
+        return sorted({event.context.agent for event in self._log if event.context.agent is not None})
+
+    async def sizes(self) -> Sizes:
+        self._check_open()
+        return Sizes(
+            events=len(self._log),
+            marks=sum(event.name == MARK for event in self._log),
+            contexts=len({event.context for event in self._log}),
+            payloads=0,
+            size_bytes=0,
+        )
+
+    async def verify(self) -> list[str]:
+        self._check_open()
+        return broken_lineage(self._log)
+
+    async def rebuild(self) -> int:
+        self._check_open()
+        self._counts.clear()
+        self._index(self._log)
+        return len(self._log)
+
+    async def close(self) -> None:
+        self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed; open it again")
+
+    def _index(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.position and (text := searchable_text(event)) is not None:
+                self._counts[event.position] = Counter(terms(text))
+
+    def _length(self, position: int) -> int:
+        return len(words(searchable_text(self._log[position - 1]) or ""))
+
+    def _ordered(self, fits: Callable[[Event], bool]) -> list[Event]:
+        return sorted((event for event in self._log if fits(event)), key=lambda event: (event.at, event.position or 0))

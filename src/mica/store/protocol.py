@@ -1,0 +1,166 @@
+"""What every store promises. The contract suite in `mica.testing` checks each sentence on each engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from mica.errors import InvalidEvent, InvalidInput
+from mica.model import (
+    MARK,
+    Appended,
+    Event,
+    EventId,
+    EventQuery,
+    Posting,
+    Postings,
+    Ref,
+    Text,
+    mark_of,
+    split_id,
+)
+from mica.words import terms
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a space holds."""
+
+    events: int
+    marks: int
+    contexts: int  # distinct ones; events / contexts is how often one is shared
+    payloads: int  # distinct large payloads
+    size_bytes: int  # of every file of the store; 0 when it has none
+
+
+class Store(Protocol):
+    """One space's log and what is derived from it.
+
+    Every read raises StoreError when the store cannot answer; an empty result always means that nothing is there.
+    Lists are ordered by time, then by position, unless a method says otherwise.
+    """
+
+    @property
+    def space(self) -> str:
+        """The id of the space, made with it and never changed."""
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        """Store events in order, all or none, and index their text. Returned means on disk, power loss or not.
+
+        The id is the key: an event that is there already counts as repeated when it is the same to the letter, and
+        raises DuplicateEvent when it differs. A parent may be unknown; a known one must fit in root and depth, else
+        InvalidEvent.
+        """
+
+    async def event(self, identifier: EventId) -> Event | None:
+        """The event with this id. Raises InvalidEvent when it is no id."""
+
+    async def event_at(self, position: int) -> Event | None:
+        """The event at this position of the log."""
+
+    async def events(self, query: EventQuery) -> list[Event]:
+        """The latest events that fit the query. Raises InvalidInput when its text has no word to look for."""
+
+    async def chain(self, correlation: str) -> list[Event]:
+        """All events of one chain: those that share the correlation, or descend from the root of this id."""
+
+    async def ancestors(self, identifier: EventId) -> list[Event]:
+        """What led to this event, nearest first; without the event itself."""
+
+    async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]:
+        """What this event led to, at most `depth` steps away; without the event itself."""
+
+    async def postings(self, wanted: Sequence[str]) -> Postings:
+        """Which marks contain these terms, and the statistics of all marks."""
+
+    async def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
+        """The marks at these positions and the nearest marks of their sessions, each once, in order of position."""
+
+    async def agents(self) -> list[str]:
+        """Everyone who is named as agent in a context, in order of name."""
+
+    async def sizes(self) -> Sizes:
+        """How much there is."""
+
+    async def verify(self) -> list[str]:
+        """Every broken promise found in the stored data, one sentence each; empty when all hold."""
+
+    async def rebuild(self) -> int:
+        """Derive again what is derived from the log, in one step; returns the number of events read."""
+
+    async def close(self) -> None:
+        """Release files and threads. Closing twice is fine; using a closed store raises StoreUnavailable."""
+
+
+# -- What engines share, so that they answer alike ---------------------------------------------------------------
+
+
+def check_event(event: Event, parent: Ref | None) -> None:
+    """Raise InvalidEvent when the event is not whole or its known parent does not fit."""
+    for identifier in (event.id, event.root_id, *([event.parent_id] if event.parent_id else ())):
+        split_id(identifier)
+    if event.name == MARK:
+        mark_of(event)
+    check_lineage(event, parent)
+
+
+def check_lineage(event: Event, parent: Ref | None) -> None:
+    """Raise InvalidEvent when a known parent does not fit the event's root and depth."""
+    if event.parent_id is None:
+        if event.root_id != event.id or event.depth != 0:
+            raise InvalidEvent(f"event {event.id!r} has no parent; its root must be itself and its depth 0")
+    elif parent is not None and (event.root_id != parent.root_id or event.depth != parent.depth + 1):
+        raise InvalidEvent(
+            f"event {event.id!r} has root {event.root_id!r} and depth {event.depth}, "
+            f"its parent {parent.id!r} has root {parent.root_id!r} and depth {parent.depth}"
+        )
+    elif event.parent_id == event.id:
+        raise InvalidEvent(f"event {event.id!r} cannot be its own parent")
+
+
+def wanted_terms(text: str) -> list[str]:
+    """The distinct terms of a full-text question."""
+    found = sorted(set(terms(text)))
+    if not found:
+        raise InvalidInput(f"nothing to look for in {text!r}; give at least one word that is not a stop word")
+    return found
+
+
+def gathered(by_term: dict[str, tuple[Posting, ...]], lengths: Iterable[tuple[int, int]]) -> Postings:
+    """Postings with the statistics of a histogram of lengths: pairs of length and number of marks, by length."""
+    histogram = list(lengths)
+    marks = sum(count for _, count in histogram)
+    if not marks:
+        return Postings(by_term=by_term, marks=0, mean_length=0.0, length_spread=0.0)
+    logarithms = [(math.log(max(1, length)), count) for length, count in histogram]
+    mean = math.fsum(logarithm * count for logarithm, count in logarithms) / marks
+    spread = math.fsum((logarithm - mean) ** 2 * count for logarithm, count in logarithms) / marks
+    return Postings(
+        by_term=by_term,
+        marks=marks,
+        mean_length=sum(length * count for length, count in histogram) / marks,
+        length_spread=spread,
+    )
+
+
+def broken_lineage(events: Iterable[Event]) -> list[str]:
+    """One sentence for every event whose parent is missing or does not fit."""
+    refs: dict[str, Ref] = {}
+    children: list[Event] = []
+    for event in events:
+        refs[event.id] = event.ref
+        children.append(msgspec.structs.replace(event, data={}))
+    problems = []
+    for event in children:
+        parent = refs.get(event.parent_id) if event.parent_id else None
+        if event.parent_id and parent is None:
+            problems.append(
+                f"event {event.id} (position {event.position}) names a parent that is not here: {event.parent_id}"
+            )
+        try:
+            check_lineage(event, parent)
+        except InvalidEvent as error:
+            problems.append(str(error))
+    return problems

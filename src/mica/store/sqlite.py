@@ -1,0 +1,611 @@
+"""The embedded store: one SQLite file for a space.
+
+`SqliteCore` is synchronous and belongs to one thread; a short-lived process may use it directly. `SqliteStore` is the
+async store: the same core on one worker thread of its own. Write-ahead logging lets readers and one writer of several
+processes go on together; every write is one immediate transaction, committed with a full sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import apsw
+import msgspec
+
+from mica.errors import DuplicateEvent, InvalidEvent, StoreBusy, StoreUnavailable
+from mica.model import (
+    MARK,
+    ORIGINS,
+    Appended,
+    Context,
+    Event,
+    EventId,
+    EventQuery,
+    Posting,
+    Postings,
+    Ref,
+    Text,
+    WriterId,
+    decode_data,
+    encode_data,
+    event_id,
+    mark_of,
+    name_pattern,
+    searchable_text,
+    split_id,
+)
+from mica.store.protocol import Sizes, broken_lineage, check_event, gathered, wanted_terms
+from mica.store.sqlite_file import EPOCH, connect, microseconds, migrate, translated
+from mica.words import terms, words
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+P = ParamSpec("P")
+R = TypeVar("R")
+K = TypeVar("K")
+V = TypeVar("V")
+Row = tuple[Any, ...]  # the schema's tables are STRICT: a column has the type that it declares
+
+INLINE_BYTES_MAX = 5_120  # larger data becomes a payload, stored once by content (E-27)
+PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
+BUSY_MS = 20  # how long the worker thread itself may wait: readers of this process stand behind it
+RETRY_S = 0.005, 0.03  # between two tries, at random, so that writers do not keep step
+CACHE_ENTRIES_MAX = 50_000  # interned words kept in memory, a few MB; beyond that they are looked up again
+READ_ROWS = 1_000  # rows decoded at a time when the whole log is read
+
+_COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
+    parent_sequence, depth, origin, error, data, payload"""
+
+
+class SqliteCore:
+    """The store without its thread. Not safe for several threads; safe for several processes."""
+
+    def __init__(self, path: Path, *, busy_ms: int = PATIENCE_S * 1_000) -> None:
+        self._path = path
+        self._words: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}, "terms": {}}
+        self._contexts: dict[Context, int] = {}
+        self._read_contexts: dict[int, Context] = {}
+        self._read_words: dict[tuple[str, int], str] = {}
+        with translated(path):
+            self._connection = connect(path, busy_ms=busy_ms)
+        try:
+            with translated(path):
+                migrate(self._connection, path)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @cached_property
+    def space(self) -> str:
+        return str(self._one("SELECT id FROM space")[0])
+
+    def append(self, events: Sequence[Event]) -> Appended:
+        repeated = 0
+        with self._writing():
+            for event in events:
+                check_event(event, self._ref(event.parent_id) if event.parent_id else None)
+                position = self._insert(event)
+                if position is None:
+                    known = self.event(event.id)
+                    if known is None or msgspec.structs.replace(known, position=None) != msgspec.structs.replace(
+                        event, position=None
+                    ):
+                        raise DuplicateEvent(event.id)
+                    repeated += 1
+                else:
+                    self._index(event, position)
+        return Appended(stored=len(events) - repeated, repeated=repeated)
+
+    def event(self, identifier: EventId) -> Event | None:
+        writer, sequence = split_id(identifier)
+        return next(
+            self._read("WHERE writer = (SELECT id FROM writers WHERE name = ?) AND sequence = ?", (writer, sequence)),
+            None,
+        )
+
+    def event_at(self, position: int) -> Event | None:
+        return next(self._read("WHERE position = ?", (position,)), None)
+
+    def events(self, query: EventQuery) -> list[Event]:
+        conditions, bindings = self._conditions(query)
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        limit = -1 if query.limit is None else query.limit
+        found = list(self._read(f"{where} ORDER BY at DESC, position DESC LIMIT ?", (*bindings, limit)))
+        return found[::-1]
+
+    def chain(self, correlation: str) -> list[Event]:
+        try:
+            writer, sequence = split_id(correlation)
+        except InvalidEvent:
+            writer, sequence = WriterId(""), -1  # no root has this id
+        return list(
+            self._read(
+                """WHERE position IN (
+                    SELECT position FROM events
+                    WHERE root_writer = (SELECT id FROM writers WHERE name = ?) AND root_sequence = ?
+                    UNION
+                    SELECT position FROM events
+                    WHERE context IN (SELECT id FROM contexts WHERE correlation = ?)
+                ) ORDER BY at, position""",
+                (writer, sequence, correlation),
+            )
+        )
+
+    def ancestors(self, identifier: EventId) -> list[Event]:
+        writer, sequence = split_id(identifier)
+        return list(
+            self._read(
+                """WHERE position IN (
+                    WITH RECURSIVE line (found, up_writer, up_sequence) AS (
+                        SELECT NULL, parent_writer, parent_sequence FROM events
+                        WHERE writer = (SELECT id FROM writers WHERE name = ?) AND sequence = ?
+                        UNION
+                        SELECT position, parent_writer, parent_sequence FROM line
+                        JOIN events ON writer = up_writer AND sequence = up_sequence
+                    )
+                    SELECT found FROM line
+                ) ORDER BY depth DESC""",
+                (writer, sequence),
+            )
+        )
+
+    def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]:
+        event = self.event(identifier)
+        deepest = None if event is None or depth is None else event.depth + depth
+        writer, sequence = split_id(identifier)
+        return list(
+            self._read(
+                """WHERE position IN (
+                    WITH RECURSIVE below (found, own_writer, own_sequence) AS (
+                        SELECT NULL, (SELECT id FROM writers WHERE name = ?), ?
+                        UNION
+                        SELECT position, writer, sequence FROM below
+                        JOIN events ON parent_writer = own_writer AND parent_sequence = own_sequence
+                        WHERE depth <= coalesce(?, depth)
+                    )
+                    SELECT found FROM below
+                ) ORDER BY at, position""",
+                (writer, sequence, deepest),
+            )
+        )
+
+    def postings(self, wanted: Sequence[str]) -> Postings:
+        by_term = {
+            term: tuple(
+                Posting(*row)
+                for row in self._rows(
+                    """SELECT position, count, length, sessions.name FROM postings
+                    JOIN texts USING (position) LEFT JOIN sessions ON sessions.id = texts.session
+                    WHERE term = (SELECT id FROM terms WHERE term = ?) AND is_mark ORDER BY position""",
+                    (term,),
+                )
+            )
+            for term in wanted
+        }
+        lengths = self._rows("SELECT length, count(*) FROM texts WHERE is_mark GROUP BY length ORDER BY length")
+        return gathered(by_term, lengths)
+
+    def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
+        found: dict[int, tuple[int, int, int]] = {}  # position: length, ordinal, length of the session
+        wanted = set(positions)
+        sessions = set()
+        for position in wanted:
+            for length, session in self._rows(
+                "SELECT length, session FROM texts WHERE position = ? AND is_mark", (position,)
+            ):
+                if session is None:
+                    found[position] = (length, 0, length)
+                else:
+                    sessions.add(session)
+        for session in sessions:
+            together = [
+                row
+                for row in self._rows(
+                    "SELECT position, length FROM texts WHERE session = ? AND is_mark ORDER BY at, position",
+                    (session,),
+                )
+            ]
+            whole = sum(length for _, length in together)
+            for middle, (position, _) in enumerate(together):
+                if position in wanted:
+                    near = range(max(0, middle - neighbours), min(len(together), middle + neighbours + 1))
+                    found |= {together[ordinal][0]: (together[ordinal][1], ordinal, whole) for ordinal in near}
+        return [
+            Text(mark=mark_of(event), length=length, ordinal=ordinal, session_length=whole)
+            for position, (length, ordinal, whole) in sorted(found.items())
+            if (event := self.event_at(position))
+        ]
+
+    def agents(self) -> list[str]:
+        statement = "SELECT DISTINCT agent FROM contexts WHERE agent IS NOT NULL ORDER BY agent"
+        return [row[0] for row in self._rows(statement)]
+
+    def sizes(self) -> Sizes:
+        counts = self._one(
+            """SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM texts WHERE is_mark),
+            (SELECT count(*) FROM contexts), (SELECT count(*) FROM payloads)"""
+        )
+        events, marks, contexts, payloads = (count for count in counts)
+        files = [self._path, *(self._path.with_name(self._path.name + end) for end in ("-wal", "-shm"))]
+        size = sum(file.stat().st_size for file in files if file.exists())
+        return Sizes(events=events, marks=marks, contexts=contexts, payloads=payloads, size_bytes=size)
+
+    def verify(self) -> list[str]:
+        problems = [f"SQLite: {row[0]}" for row in self._rows("PRAGMA integrity_check") if row[0] != "ok"]
+        problems += [
+            f"SQLite: row of {row[0]} names a missing {row[2]}" for row in self._rows("PRAGMA foreign_key_check")
+        ]
+        if problems:
+            return problems  # rows of a damaged file cannot be trusted any further
+        for identifier, digest, body in self._rows("SELECT id, digest, body FROM payloads"):
+            if _digest(zstd.decompress(body)) != digest:
+                problems.append(f"payload {identifier} does not have the content that its digest names")
+        for identifier, digest in self._rows("SELECT id, digest FROM contexts"):
+            if bytes.fromhex(self._context(identifier).id) != digest:
+                problems.append(f"context {identifier} does not have the content that its digest names")
+        problems += broken_lineage(self._whole_log())
+        return problems + self._stale_texts()
+
+    def rebuild(self) -> int:
+        count = 0
+        with self._writing():
+            for table in ("postings", "terms", "texts"):
+                self._connection.execute(f"DELETE FROM {table}")
+            self._forget()
+            for event in self._whole_log():
+                self._index(event, event.position or 0)
+                count += 1
+        return count
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # -- Writing ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with translated(self._path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._forget()  # what was interned in the transaction is gone with it
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _forget(self) -> None:
+        self._contexts.clear()
+        self._read_contexts.clear()
+        self._read_words.clear()
+        for cache in self._words.values():
+            cache.clear()
+
+    def _insert(self, event: Event) -> int | None:
+        """Its new position, or None when its id is there already."""
+        writer, sequence = self._key(event.id)
+        known = "SELECT 1 FROM events WHERE writer = ? AND sequence = ?"
+        if self._connection.execute(known, (writer, sequence)).fetchone():
+            return None
+        encoded = encode_data(event.name, event.data)
+        is_inline = len(encoded) <= INLINE_BYTES_MAX
+        row = (
+            writer,
+            sequence,
+            self._number("names", event.name),
+            microseconds(event.at),
+            self._context_number(event.context),
+            *self._key(event.root_id),
+            *(self._key(event.parent_id) if event.parent_id else (None, None)),
+            event.depth,
+            ORIGINS.index(event.origin),
+            int(event.error),
+            encoded.decode() if is_inline else None,
+            None if is_inline else self._payload_number(encoded),
+        )
+        self._connection.execute(
+            """INSERT INTO events (writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
+                parent_sequence, depth, origin, error, data, payload)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            row,
+        )
+        return self._connection.last_insert_rowid()
+
+    def _index(self, event: Event, position: int) -> None:
+        text = searchable_text(event)
+        if text is None:
+            return
+        session = event.context.session
+        self._connection.execute(
+            "INSERT INTO texts (position, session, at, length, is_mark) VALUES (?, ?, ?, ?, ?)",
+            (
+                position,
+                None if session is None else self._number("sessions", session),
+                microseconds(event.at),
+                len(words(text)),
+                int(event.name == MARK),
+            ),
+        )
+        self._connection.executemany(
+            "INSERT INTO postings (term, position, count) VALUES (?, ?, ?)",
+            [(self._number("terms", term), position, count) for term, count in Counter(terms(text)).items()],
+        )
+
+    def _key(self, identifier: EventId) -> tuple[int, int]:
+        writer, sequence = split_id(identifier)
+        return self._number("writers", writer), sequence
+
+    def _number(self, table: str, word: str) -> int:
+        """The number by which this word is interned, made if need be."""
+        known = self._words[table]
+        if (number := known.get(word)) is not None:
+            return number
+        column = "term" if table == "terms" else "name"
+        row = self._connection.execute(f"SELECT id FROM {table} WHERE {column} = ?", (word,)).fetchone()
+        if row is None:
+            self._connection.execute(f"INSERT INTO {table} ({column}) VALUES (?)", (word,))
+            number = self._connection.last_insert_rowid()
+        else:
+            number = row[0]
+        _remember(known, word, number)
+        return number
+
+    def _context_number(self, context: Context) -> int:
+        if (number := self._contexts.get(context)) is not None:
+            return number
+        digest = bytes.fromhex(context.id)
+        row = self._connection.execute("SELECT id FROM contexts WHERE digest = ?", (digest,)).fetchone()
+        if row is None:
+            session = None if context.session is None else self._number("sessions", context.session)
+            labels = msgspec.json.encode(context.labels).decode()
+            self._connection.execute(
+                """INSERT INTO contexts (digest, session, agent, user, task, correlation, labels)
+                VALUES (?, ?, ?, ?, ?, ?, ?)""",
+                (digest, session, context.agent, context.user, context.task, context.correlation, labels),
+            )
+            number = self._connection.last_insert_rowid()
+        else:
+            number = row[0]
+        _remember(self._contexts, context, number)
+        return number
+
+    def _payload_number(self, encoded: bytes) -> int:
+        digest = _digest(encoded)
+        row = self._connection.execute("SELECT id FROM payloads WHERE digest = ?", (digest,)).fetchone()
+        if row is not None:
+            return int(row[0])
+        options: dict[int, int] = {
+            zstd.CompressionParameter.compression_level: 3,
+            zstd.CompressionParameter.checksum_flag: 1,
+        }
+        self._connection.execute(
+            "INSERT INTO payloads (digest, size_bytes, body) VALUES (?, ?, ?)",
+            (digest, len(encoded), zstd.compress(encoded, options=options)),
+        )
+        return self._connection.last_insert_rowid()
+
+    # -- Reading ----------------------------------------------------------------------------------------------
+
+    def _rows(self, statement: str, bindings: apsw.Bindings = ()) -> Iterator[Row]:
+        with translated(self._path):
+            yield from self._connection.execute(statement, bindings)
+
+    def _one(self, statement: str, bindings: apsw.Bindings = ()) -> Row:
+        return next(iter(self._rows(statement, bindings)))
+
+    def _read(self, rest: str, bindings: apsw.Bindings = ()) -> Iterator[Event]:
+        for row in self._rows(f"SELECT {_COLUMNS} FROM events {rest}", bindings):
+            yield self._event(row)
+
+    def _whole_log(self) -> Iterator[Event]:
+        last = 0
+        while batch := list(self._read("WHERE position > ? ORDER BY position LIMIT ?", (last, READ_ROWS))):
+            yield from batch
+            last = batch[-1].position or 0
+
+    def _event(self, row: Row) -> Event:
+        (position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer, parent_sequence,
+         depth, origin, error, data, payload) = row  # fmt: skip
+        if data is None:
+            body = self._one("SELECT body FROM payloads WHERE id = ?", (payload,))[0]
+            data = zstd.decompress(body)
+        parent = None if parent_writer is None else self._id(parent_writer, parent_sequence)
+        return Event(
+            id=self._id(writer, sequence),
+            name=self._word("names", name),
+            at=EPOCH + timedelta(microseconds=at),
+            data=decode_data(data),
+            context=self._context(context),
+            root_id=self._id(root_writer, root_sequence),
+            parent_id=parent,
+            depth=depth,
+            origin=ORIGINS[origin],
+            error=bool(error),
+            position=position,
+        )
+
+    def _id(self, writer: int, sequence: int) -> EventId:
+        return event_id(WriterId(self._word("writers", writer)), sequence)
+
+    def _word(self, table: str, number: int) -> str:
+        key = (table, number)
+        if (word := self._read_words.get(key)) is None:
+            word = str(self._one(f"SELECT name FROM {table} WHERE id = ?", (number,))[0])
+            _remember(self._read_words, key, word)
+        return word
+
+    def _context(self, number: int) -> Context:
+        if (context := self._read_contexts.get(number)) is None:
+            session, agent, user, task, correlation, labels = self._one(
+                """SELECT sessions.name, agent, user, task, correlation, labels FROM contexts
+                LEFT JOIN sessions ON sessions.id = contexts.session WHERE contexts.id = ?""",
+                (number,),
+            )
+            pairs = msgspec.json.decode(labels, type=tuple[tuple[str, str], ...])
+            context = Context(session=session, agent=agent, user=user, task=task, correlation=correlation, labels=pairs)
+            _remember(self._read_contexts, number, context)
+        return context
+
+    def _ref(self, identifier: EventId) -> Ref | None:
+        writer, sequence = split_id(identifier)
+        row = self._connection.execute(
+            """SELECT root_writer, root_sequence, depth FROM events
+            WHERE writer = (SELECT id FROM writers WHERE name = ?) AND sequence = ?""",
+            (writer, sequence),
+        ).fetchone()
+        return None if row is None else Ref(identifier, self._id(row[0], row[1]), row[2])
+
+    def _conditions(self, query: EventQuery) -> tuple[list[str], list[Any]]:
+        conditions: list[str] = []
+        bindings: list[Any] = []
+
+        def require(condition: str, *values: Any) -> None:
+            conditions.append(condition)
+            bindings.extend(values)
+
+        if query.session is not None:
+            require(
+                """context IN (SELECT contexts.id FROM contexts JOIN sessions ON sessions.id = contexts.session
+                WHERE sessions.name = ?)""",
+                query.session,
+            )
+        if query.agent is not None:
+            require("context IN (SELECT id FROM contexts WHERE agent = ?)", query.agent)
+        if query.user is not None:
+            require("context IN (SELECT id FROM contexts WHERE user = ?)", query.user)
+        if query.names:
+            patterns = [name_pattern(pattern) for pattern in query.names]
+            fitting = [
+                row[0]
+                for row in self._rows("SELECT id, name FROM names ORDER BY id")
+                if any(pattern.fullmatch(str(row[1])) for pattern in patterns)
+            ]
+            require(f"name IN ({', '.join('?' * len(fitting))})", *fitting)
+        if query.since is not None:
+            require("at >= ?", microseconds(query.since))
+        if query.until is not None:
+            require("at < ?", microseconds(query.until))
+        if query.errors is not None:
+            require("error = ?", int(query.errors))
+        for term in wanted_terms(query.text) if query.text is not None else ():
+            require(
+                "position IN (SELECT position FROM postings WHERE term = (SELECT id FROM terms WHERE term = ?))",
+                term,
+            )
+        return conditions, bindings
+
+    def _stale_texts(self) -> list[str]:
+        """Where the index does not hold what the log says."""
+        problems = []
+        indexed = {row[0]: row[1] for row in self._rows("SELECT position, length FROM texts")}
+        for event in self._whole_log():
+            text = searchable_text(event)
+            length = None if text is None else len(words(text))
+            if indexed.pop(event.position or 0, None) != length:
+                problems.append(f"event {event.id} is not indexed as it is stored; `mica rebuild` mends it")
+        return problems + [
+            f"the index names position {position}, where no event is; `mica rebuild` mends it" for position in indexed
+        ]
+
+
+def threaded(
+    method: Callable[Concatenate[SqliteCore, P], R],
+) -> Callable[Concatenate[SqliteStore, P], Coroutine[Any, Any, R]]:
+    """The core's method, run on the store's worker thread."""
+
+    async def run(store: SqliteStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await store.run(method, *args, **kwargs)
+
+    run.__doc__ = method.__doc__
+    return run
+
+
+class SqliteStore:
+    """A space in a file. Open it with `await SqliteStore.open(path)`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mica-sqlite")
+        self._core: SqliteCore | None = None
+        self._space = ""
+
+    @classmethod
+    async def open(cls, path: Path) -> SqliteStore:
+        store = cls(path)
+        try:
+            store._core = await store._patiently(partial(SqliteCore, path, busy_ms=BUSY_MS))
+            store._space = await store._patiently(lambda: store._core.space if store._core else "")
+        except BaseException:
+            store._thread.shutdown(wait=False)
+            raise
+        return store
+
+    @property
+    def space(self) -> str:
+        return self._space
+
+    async def run(self, method: Callable[Concatenate[SqliteCore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._core is None:
+            raise StoreUnavailable(f"the store {self._path} is closed; open it again")
+        return await self._patiently(partial(method, self._core, *args, **kwargs))
+
+    async def _patiently(self, call: Callable[[], R]) -> R:
+        """Run on the worker thread; while another process writes, let others have the thread and try again."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + PATIENCE_S
+        while True:
+            try:
+                return await loop.run_in_executor(self._thread, call)
+            except StoreBusy as error:
+                if loop.time() > until:
+                    raise StoreBusy(f"{self._path} was busy for {PATIENCE_S} s; which process holds it?") from error
+                await asyncio.sleep(random.uniform(*RETRY_S))
+
+    append = threaded(SqliteCore.append)
+    event = threaded(SqliteCore.event)
+    event_at = threaded(SqliteCore.event_at)
+    events = threaded(SqliteCore.events)
+    chain = threaded(SqliteCore.chain)
+    ancestors = threaded(SqliteCore.ancestors)
+    descendants = threaded(SqliteCore.descendants)
+    postings = threaded(SqliteCore.postings)
+    texts = threaded(SqliteCore.texts)
+    agents = threaded(SqliteCore.agents)
+    sizes = threaded(SqliteCore.sizes)
+    verify = threaded(SqliteCore.verify)
+    rebuild = threaded(SqliteCore.rebuild)
+
+    async def close(self) -> None:
+        core, self._core = self._core, None
+        if core is not None:
+            # Queued work ends first. Shielded: a cancelled close must not leave the file open or the thread alive.
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._end, core))
+
+    def _end(self, core: SqliteCore) -> None:
+        self._thread.submit(core.close).result()
+        self._thread.shutdown()
+
+
+def _digest(encoded: bytes) -> bytes:
+    return blake2b(encoded, digest_size=16).digest()
+
+
+def _remember(cache: dict[K, V], key: K, value: V) -> None:
+    if len(cache) >= CACHE_ENTRIES_MAX:
+        cache.clear()
+    cache[key] = value
