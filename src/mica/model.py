@@ -115,7 +115,8 @@ def _check_label(name: str, value: object) -> None:
         raise InvalidContext(f"context {name}={value!r} is a {type(value).__name__}; give it as text")
     if not value or len(value) > LABEL_CHARACTERS_MAX:
         raise InvalidContext(
-            f"context {name} has {len(value)} characters; 1 to {LABEL_CHARACTERS_MAX:,} are allowed, longer text belongs in an event"
+            f"context {name} has {len(value):,} characters; 1 to {LABEL_CHARACTERS_MAX:,} are allowed, "
+            "longer text belongs in an event"
         )
     try:
         value.encode()
@@ -204,7 +205,8 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
         encoded = msgspec.json.encode(data)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidEvent(
-            f"data of event {name!r} cannot be written as JSON: {error}; convert it to text, numbers, lists or mappings first"
+            f"data of event {name!r} cannot be written as JSON: {error}; "
+            "convert it to text, numbers, lists or mappings first"
         ) from error
     if b"null" in encoded and (path := _not_a_number(data)):  # msgspec writes NaN and infinity as null
         raise InvalidEvent(
@@ -212,7 +214,8 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
         )
     if len(encoded) > PAYLOAD_BYTES_MAX:
         raise InvalidEvent(
-            f"data of event {name!r} takes {len(encoded):,} bytes; {PAYLOAD_BYTES_MAX:,} are allowed: store a file and emit its path"
+            f"data of event {name!r} takes {len(encoded):,} bytes; {PAYLOAD_BYTES_MAX:,} are allowed: "
+            "store a file and emit its path"
         )
     return encoded
 

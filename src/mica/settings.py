@@ -1,7 +1,8 @@
 """What can be set: one frozen value, parsed once in a surface from a TOML file and the environment.
 
-The file is `$MICA_CONFIG`, else `mica/config.toml` in the user's configuration folder. A variable `MICA_<SECTION>_<KEY>`
-(or `MICA_<KEY>` for the first level) wins over the file. Nothing else in mica reads the environment.
+The file is `$MICA_CONFIG`, else `mica/config.toml` in the user's configuration folder. A variable
+`MICA_<SECTION>_<KEY>` (or `MICA_<KEY>` for the first level) wins over the file. Nothing else in mica reads the
+environment.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Scope:
                         raise
                     except StopIteration as stop:
                         return stop.value
-                    except BaseException as error:
+                    except BaseException as error:  # noqa: BLE001 - thrown in by the caller, meant for the generator
                         step = functools.partial(generator.throw, error)
             finally:
                 own.run(generator.close)
@@ -182,7 +182,8 @@ def carrier(here: Here, *, space: str) -> dict[str, str]:
     baggage = ",".join(f"mica.{quote(name, safe='.')}={quote(value, safe='')}" for name, value in members if value)
     if len(baggage) > BAGGAGE_BYTES_MAX:
         raise InvalidContext(
-            f"the context takes {len(baggage):,} bytes in a carrier; {BAGGAGE_BYTES_MAX:,} are safe to send: shorten task or labels"
+            f"the context takes {len(baggage):,} bytes in a carrier; {BAGGAGE_BYTES_MAX:,} are safe to send: "
+            "shorten task or labels"
         )
     return fields | ({"baggage": baggage} if baggage else {})
 
@@ -193,9 +194,10 @@ def environment(here: Here, *, space: str) -> dict[str, str]:
 
 
 def received(fields: Mapping[str, str], *, space: str) -> Here:
-    """Where the sender of these headers, `_meta` fields or environment variables was. Foreign or damaged ones are left out.
+    """Where the sender of these headers, `_meta` fields or environment variables was.
 
-    A parent is taken over only within the same space; from elsewhere only the correlation comes along.
+    Foreign or damaged fields are left out. A parent is taken over only within the same space; from elsewhere only the
+    correlation comes along.
     """
     given = {name.lower(): value for name, value in fields.items()}
     context = _context_of(given.get("baggage", ""))

@@ -41,6 +41,10 @@ class EphemeralStore:
     def space(self) -> str:
         return self._space
 
+    @property
+    def location(self) -> str:
+        return ":memory:"
+
     async def append(self, events: Sequence[Event]) -> Appended:
         self._check_open()
         fresh: dict[str, Event] = {}

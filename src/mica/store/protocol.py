@@ -46,6 +46,10 @@ class Store(Protocol):
     def space(self) -> str:
         """The id of the space, made with it and never changed."""
 
+    @property
+    def location(self) -> str:
+        """Where it is kept, for people."""
+
     async def append(self, events: Sequence[Event]) -> Appended:
         """Store events in order, all or none, and index their text. Returned means on disk, power loss or not.
 

@@ -212,13 +212,8 @@ class SqliteCore:
                 else:
                     sessions.add(session)
         for session in sessions:
-            together = [
-                row
-                for row in self._rows(
-                    "SELECT position, length FROM texts WHERE session = ? AND is_mark ORDER BY at, position",
-                    (session,),
-                )
-            ]
+            in_order = "SELECT position, length FROM texts WHERE session = ? AND is_mark ORDER BY at, position"
+            together = list(self._rows(in_order, (session,)))
             whole = sum(length for _, length in together)
             for middle, (position, _) in enumerate(together):
                 if position in wanted:
@@ -470,11 +465,11 @@ class SqliteCore:
         ).fetchone()
         return None if row is None else Ref(identifier, self._id(row[0], row[1]), row[2])
 
-    def _conditions(self, query: EventQuery) -> tuple[list[str], list[Any]]:
+    def _conditions(self, query: EventQuery) -> tuple[list[str], list[str | int]]:
         conditions: list[str] = []
-        bindings: list[Any] = []
+        bindings: list[str | int] = []
 
-        def require(condition: str, *values: Any) -> None:
+        def require(condition: str, *values: str | int) -> None:
             conditions.append(condition)
             bindings.extend(values)
 
@@ -558,6 +553,10 @@ class SqliteStore:
     @property
     def space(self) -> str:
         return self._space
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
 
     async def run(self, method: Callable[Concatenate[SqliteCore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         if self._core is None:

@@ -42,7 +42,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         )
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
-    connection.pragma("foreign_keys", True)
+    connection.pragma("foreign_keys", "on")
     if version == len(files):
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -89,7 +89,8 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreBusy(f"{path} is being written by another process; try again") from error
     except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError) as error:
         raise StoreUnavailable(
-            f"cannot write {path} ({error}); check the permissions of the file and its folder, or choose another with --store or MICA_HOME"
+            f"cannot write {path} ({error}); check the permissions of the file and its folder, "
+            "or choose another with --store or MICA_HOME"
         ) from error
     except apsw.ConnectionClosedError as error:
         raise StoreUnavailable(f"the store {path} is closed; open it again") from error

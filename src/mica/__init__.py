@@ -1,0 +1,21 @@
+"""Layered memory and context for AI agents: observe, store, crystallize, select, inject."""
+
+from mica.errors import MicaError
+from mica.memory import Memory, open
+from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
+from mica.settings import Settings, load_settings
+
+__all__ = [
+    "Brief",
+    "Context",
+    "Event",
+    "EventQuery",
+    "Mark",
+    "Memory",
+    "MicaError",
+    "Passage",
+    "Ref",
+    "Settings",
+    "load_settings",
+    "open",
+]

@@ -1,0 +1,458 @@
+"""The front door: wires the stages together and decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from mica.errors import Backlogged, InvalidInput, MicaError, StoreUnavailable, UnknownEvent
+from mica.inject.render import render, room, with_cost
+from mica.model import (
+    MARK,
+    Appended,
+    Brief,
+    Clock,
+    Context,
+    Event,
+    EventId,
+    EventQuery,
+    Origin,
+    Ref,
+    event_id,
+    make_event,
+    new_writer,
+    utc_now,
+)
+from mica.observe.clients import claude_code
+from mica.observe.context import Here, Scope, carrier, current, environment, narrowed, received
+from mica.observe.pending import Pending
+from mica.observe.redact import redact
+from mica.select.budget import fit
+from mica.select.gather import gather
+from mica.select.overview import Overview, overview
+from mica.select.rank import Hit
+from mica.select.search import search
+from mica.select.sources import Question, Source
+from mica.select.sources.files import Files
+from mica.select.sources.marks import Marks
+from mica.settings import Settings, load_settings
+from mica.store.ephemeral import EphemeralStore
+from mica.store.protocol import Sizes, Store
+from mica.store.space import space_of
+from mica.store.sqlite import SqliteStore
+from mica.tokens import ESTIMATOR
+
+CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with the place reached
+TRANSCRIPT_READ = "transcript.read"
+FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
+OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
+LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an import has come."""
+
+    files: int
+    bytes: int
+    files_done: int = 0
+    bytes_done: int = 0
+    events: int = 0
+
+
+class Imported(msgspec.Struct, kw_only=True):
+    """What an import did. Nothing is skipped without being counted."""
+
+    files: int = 0
+    unchanged: int = 0  # files with nothing new
+    events: int = 0
+    repeated: int = 0  # events that were there already, from a copied or resumed transcript
+    tally: claude_code.Tally = msgspec.field(default_factory=claude_code.Tally)
+    failed: dict[str, str] = msgspec.field(default_factory=dict)  # files that could not be read, and why
+
+
+class Memory:
+    """One space: observe into it, search it, and be briefed from it. Open it with `mica.open`."""
+
+    def __init__(
+        self, store: Store, *, settings: Settings, clock: Clock = utc_now, sources: Sequence[Source] = ()
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._base = received(settings.carrier, space=store.space)
+        self._writer = new_writer()
+        self._sequence = count(1)
+        self._pending = Pending(store.append)
+        self._sources: list[Source] = [Marks(store), Files(store), *sources]
+        self._is_closed = False
+
+    # -- Observe ----------------------------------------------------------------------------------------------
+
+    @property
+    def here(self) -> Here:
+        """The context that an event emitted now would be given, and the parent it would descend from."""
+        return current(self._store.space) or self._base
+
+    def context(
+        self,
+        *,
+        session: str | None = None,
+        agent: str | None = None,
+        user: str | None = None,
+        task: str | None = None,
+        correlation: str | None = None,
+        parent: Event | Ref | None = None,
+        **labels: str,
+    ) -> Scope:
+        """A `with` block, or a decorator, in which events come from here. What is not given is inherited."""
+        fields = {"session": session, "agent": agent, "user": user, "task": task, "correlation": correlation}
+        return Scope(self._store.space, lambda: narrowed(self.here, parent=parent, labels=labels, fields=fields))
+
+    def received(self, fields: Mapping[str, str]) -> Scope:
+        """A `with` block that goes on where the sender of these headers, `_meta` fields or variables was."""
+        return Scope(self._store.space, lambda: received(fields, space=self._store.space))
+
+    def carrier(self) -> dict[str, str]:
+        """Where we are, for HTTP headers and MCP `_meta`."""
+        return carrier(self.here, space=self._store.space)
+
+    def environment(self) -> dict[str, str]:
+        """Where we are, for the environment of a child process: `env=os.environ | memory.environment()`."""
+        return environment(self.here, space=self._store.space)
+
+    def emit(
+        self,
+        name: str,
+        data: Mapping[str, object] | None = None,
+        *,
+        parent: Event | Ref | None = None,
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        error: bool = False,
+        at: datetime | None = None,
+    ) -> Ref:
+        """Record that something happened; returns where it stands in its chain. Stored as given, never redacted.
+
+        Without `context` it comes from the current block. Raises InvalidEvent when it cannot be stored as it is, and
+        Backlogged when the store has not kept up. `await durable()` says when it is on disk.
+        """
+        if self._is_closed:
+            raise StoreUnavailable("this memory is closed; open it again")
+        where = self.here if context is None else Here(context) if isinstance(context, Context) else context
+        event = make_event(
+            event_id(self._writer, next(self._sequence)),
+            name,
+            data or {},
+            at=at or self._clock(),
+            context=where.context,
+            parent=where.parent if parent is None else parent,
+            origin=origin,
+            error=error,
+        )
+        self._pending.accept(event)
+        return event.ref
+
+    def mark(
+        self,
+        text: str,
+        *,
+        tags: Sequence[str] = (),
+        why: str | None = None,
+        parent: Event | Ref | None = None,
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        at: datetime | None = None,
+    ) -> Ref:
+        """Record an observation; returns where it stands. Secrets are redacted on the way in."""
+        if not text.strip():
+            raise InvalidInput("a mark needs a text")
+        data: dict[str, object] = {"text": redact(text), "tags": [tag.lstrip("#") for tag in tags]}
+        if why is not None:
+            data["why"] = redact(why)
+        return self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
+
+    async def durable(self) -> None:
+        """Return when every event emitted before is on disk, power loss or not. Raises why one is not."""
+        await self._pending.flush()
+
+    async def import_transcripts(
+        self,
+        paths: Iterable[Path],
+        *,
+        root: Path | None = None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> Imported:
+        """Read Claude Code transcripts into this space, in the order given. What was read before is not read twice.
+
+        A file that cannot be read is named in the result; the others go on.
+        """
+        await self.durable()
+        done = Imported()
+        places = await self._places_read()
+        files = [(path.absolute(), path.stat().st_size) for path in paths]
+        progress = Progress(files=len(files), bytes=sum(size for _, size in files))
+        for path, size in files:
+            before = progress.bytes_done
+            try:
+                fingerprint = await asyncio.to_thread(_fingerprint, path)
+                start = places.get(_Transcript(str(path), fingerprint), 0)
+                if start == size:
+                    done.unchanged += 1
+                else:
+                    chunks = _chunks(path, start=start if start < size else 0, root=root, tally=done.tally)
+                    while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+                        place, events = chunk
+                        appended = await self._append_chunk(events, path=path, place=place, fingerprint=fingerprint)
+                        done.events += appended.stored
+                        done.repeated += appended.repeated
+                        progress = msgspec.structs.replace(progress, bytes_done=before + place, events=done.events)
+                        on_progress(progress)
+                    done.files += 1
+            except OSError as error:
+                done.failed[str(path)] = error.strerror or str(error)
+            progress = msgspec.structs.replace(
+                progress, files_done=progress.files_done + 1, bytes_done=before + size, events=done.events
+            )
+            on_progress(progress)
+        return done
+
+    async def unread(self, paths: Iterable[Path]) -> list[Path]:
+        """Which of these transcripts have something that is not in this space yet."""
+        places = await self._places_read()
+        known = {path: _Transcript(str(path.absolute()), _fingerprint(path)) for path in paths}
+        return [path for path, transcript in known.items() if places.get(transcript, 0) != path.stat().st_size]
+
+    async def _append_chunk(self, events: Sequence[Event], *, path: Path, place: int, fingerprint: str) -> Appended:
+        """Store a chunk together with the place it reaches to: both or neither."""
+        reached = make_event(
+            event_id(self._writer, next(self._sequence)),
+            TRANSCRIPT_READ,
+            {"transcript": str(path), "bytes": place, "fingerprint": fingerprint},
+            at=self._clock(),
+            origin="imported",
+        )
+        appended = await self._store.append([*events, reached])
+        return Appended(stored=appended.stored - 1, repeated=appended.repeated)
+
+    async def _places_read(self) -> dict[_Transcript, int]:
+        """How far each transcript was read."""
+        places: dict[_Transcript, int] = {}
+        for event in await self._store.events(EventQuery(names=(TRANSCRIPT_READ,), limit=None)):
+            place = msgspec.convert(event.data, _Place)
+            places[_Transcript(place.transcript, place.fingerprint)] = place.bytes
+        return places
+
+    # -- Read -------------------------------------------------------------------------------------------------
+
+    async def event(self, reference: str | int) -> Event:
+        """The event of this id or position. Raises UnknownEvent when there is none."""
+        await self.durable()
+        text = str(reference).removeprefix("#")
+        found = await (self._store.event_at(int(text)) if text.isdecimal() else self._store.event(EventId(text)))
+        if found is None:
+            raise UnknownEvent(str(reference))
+        return found
+
+    async def events(self, query: EventQuery | None = None) -> list[Event]:
+        """The latest events that fit, oldest first."""
+        await self.durable()
+        return await self._store.events(query or EventQuery())
+
+    async def chain(self, event: Event) -> list[Event]:
+        """All events of the chain that this one belongs to, oldest first."""
+        await self.durable()
+        return await self._store.chain(event.correlation)
+
+    async def ancestors(self, event: Event) -> list[Event]:
+        """What led to this event, nearest first."""
+        await self.durable()
+        return await self._store.ancestors(event.id)
+
+    async def descendants(self, event: Event, *, depth: int | None = None) -> list[Event]:
+        """What this event led to, oldest first."""
+        await self.durable()
+        return await self._store.descendants(event.id, depth=depth)
+
+    async def search(self, query: str, *, limit: int = 10, now: datetime | None = None) -> list[Hit]:
+        """The marks that answer the query, best first; empty when none does."""
+        await self.durable()
+        return await search(self._store, query, limit=limit, now=now or self._clock())
+
+    async def brief(
+        self,
+        query: str = "",
+        *,
+        budget_tokens: int | None = None,
+        deadline_s: float | None = None,
+        now: datetime | None = None,
+        is_preview: bool = False,
+    ) -> Brief:
+        """What an agent should know now: never over the budget, never later than the deadline, its gaps named.
+
+        Sources that fail or hang are named in `missing`; nothing of theirs is raised. The receipt is an event;
+        a preview, which no agent is shown, has none.
+        """
+        budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
+        if budget_tokens < 0:
+            raise InvalidInput(f"a brief cannot have {budget_tokens} tokens; give 0 or more")
+        deadline_s = self._settings.brief.deadline_s if deadline_s is None else deadline_s
+        started = asyncio.get_running_loop().time()
+        missing = await self._flushed_within(deadline_s * LATEST_SHARE)
+        left_s = deadline_s - (asyncio.get_running_loop().time() - started)
+        gathered = await gather(self._sources, Question(query=query, now=now or self._clock()), deadline_s=left_s)
+        missing |= gathered.missing
+        offered = [with_cost(passage) for passage in gathered.passages]
+        chosen, left_out = fit(offered, budget_tokens=room(budget_tokens, missing=missing))
+        brief = render(query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=missing)
+        return brief if is_preview else msgspec.structs.replace(brief, receipt=self._receipt(brief))
+
+    async def _flushed_within(self, timeout_s: float) -> dict[str, str]:
+        """Store what was emitted before; what a brief is told when that cannot be done in time."""
+        try:
+            await asyncio.wait_for(self.durable(), timeout_s)
+        except TimeoutError:
+            return {"latest": f"{len(self._pending):,} events wait for the store"}
+        except MicaError as error:
+            return {"latest": str(error)}
+        return {}
+
+    def _receipt(self, brief: Brief) -> EventId | None:
+        """Record what was shown, as recalled text: a brief is never evidence."""
+        shown = [
+            {"source": passage.source, "sources": passage.sources, "tokens": passage.tokens, "score": passage.score}
+            for passage in brief.passages
+        ]
+        receipt: dict[str, object] = {
+            "query": redact(brief.query),
+            "passages": shown,
+            "tokens": brief.tokens,
+            "budget_tokens": brief.budget_tokens,
+            "estimator": ESTIMATOR,
+            "left_out": brief.left_out,
+            "missing": brief.missing,
+        }
+        try:
+            return self.emit("brief", receipt, origin="recalled").id
+        except Backlogged:
+            return None  # the store is stuck, and the brief says so already; the agent's turn goes on
+
+    async def overview(self) -> Overview:
+        """What agents did lately in this space."""
+        return overview(await self.events(EventQuery(limit=OVERVIEW_EVENTS)))
+
+    # -- Keep -------------------------------------------------------------------------------------------------
+
+    @property
+    def location(self) -> str:
+        """Where this space is kept."""
+        return self._store.location
+
+    async def sizes(self) -> Sizes:
+        """How much this space holds."""
+        await self.durable()
+        return await self._store.sizes()
+
+    async def verify(self) -> list[str]:
+        """Every broken promise in the stored data, one sentence each."""
+        await self.durable()
+        return await self._store.verify()
+
+    async def rebuild(self) -> int:
+        """Derive again what is derived from the log; returns the number of events read."""
+        await self.durable()
+        return await self._store.rebuild()
+
+    async def close(self) -> None:
+        """Store what is left and release everything. Raises when that cannot be done; then it is still open."""
+        if not self._is_closed:
+            await self._pending.close()
+            self._is_closed = True
+            await self._store.close()
+
+
+class Opening:
+    """A memory about to be opened: `await` it, or use it as `async with`."""
+
+    def __init__(self, target: str | Path | None, settings: Settings | None, clock: Clock) -> None:
+        self._target = target
+        self._settings = settings
+        self._clock = clock
+        self._memory: Memory | None = None
+
+    def __await__(self) -> Generator[Any, None, Memory]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Memory:
+        self._memory = await self._open()
+        return self._memory
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._memory is not None:
+            await self._memory.close()
+
+    async def _open(self) -> Memory:
+        settings = self._settings or load_settings()
+        store = await open_store(self._target if self._target is not None else settings.store, settings=settings)
+        return Memory(store, settings=settings, clock=self._clock)
+
+
+def open(target: str | Path | None = None, *, settings: Settings | None = None, clock: Clock = utc_now) -> Opening:
+    """Open a space: a file, `:memory:`, or nothing for the space of the current directory.
+
+    Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`.
+    """
+    return Opening(target, settings, clock)
+
+
+async def open_store(target: str | Path | None, *, settings: Settings) -> Store:
+    """The store that a target names."""
+    if str(target) == ":memory:":
+        return EphemeralStore()
+    if "://" in str(target):
+        raise InvalidInput(f"no store for the address {str(target)!r}; give a file or `:memory:`")
+    return await SqliteStore.open(_file(target, settings))
+
+
+def _file(target: str | Path | None, settings: Settings) -> Path:
+    return space_of(Path.cwd(), home=settings.home).file if target is None else Path(target).expanduser()
+
+
+class _Transcript(msgspec.Struct, frozen=True):
+    path: str
+    fingerprint: str  # a file that was replaced by another is another transcript
+
+
+class _Place(msgspec.Struct):
+    transcript: str
+    bytes: int
+    fingerprint: str
+
+
+def _fingerprint(path: Path) -> str:
+    """Tells whether the file at a path is still the one that was read: a hash of its beginning."""
+    with path.open("rb") as file:
+        return blake2b(file.read(FINGERPRINT_BYTES), digest_size=8).hexdigest()
+
+
+def _chunks(
+    path: Path, *, start: int, root: Path | None, tally: claude_code.Tally
+) -> Iterator[tuple[int, list[Event]]]:
+    """A transcript's events from `start` on, some thousand at a time, each with the place reached."""
+    events: list[Event] = []
+    place = start
+    for place, found in claude_code.read(path, start=start, root=None if root is None else str(root), tally=tally):
+        events += found
+        if len(events) >= CHUNK_EVENTS:
+            yield place, events
+            events = []
+    yield place, events

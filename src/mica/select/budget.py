@@ -1,0 +1,31 @@
+"""Which passages fit: the best first, each claim once, never more than the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mica.model import Passage
+from mica.words import words
+
+
+def fit(passages: Iterable[Passage], *, budget_tokens: int) -> tuple[list[Passage], int]:
+    """The passages to show, best first, and how many others were found and left out.
+
+    What does not fit is skipped and the next one tried. A passage that says what a better one says is no second
+    claim: it is neither shown nor counted.
+    """
+    chosen: list[Passage] = []
+    said: set[tuple[str, ...]] = set()
+    left_tokens = budget_tokens
+    left_out = 0
+    for passage in sorted(passages, key=lambda passage: (-passage.score, passage.at, passage.sources, passage.text)):
+        claim = tuple(words(passage.text))
+        if claim in said:
+            continue
+        said.add(claim)
+        if passage.tokens <= left_tokens:
+            chosen.append(passage)
+            left_tokens -= passage.tokens
+        else:
+            left_out += 1
+    return chosen, left_out

@@ -1,0 +1,70 @@
+"""Every engine keeps the contract, and random histories get the same answers from all of them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+
+from mica.model import EventQuery
+from mica.store.ephemeral import EphemeralStore
+from mica.store.protocol import Store
+from mica.store.sqlite import SqliteStore
+from mica.testing import History, StoreContract, histories
+from mica.testing.builders import START_AT
+from mica.words import terms
+
+
+class TestEveryEngine(StoreContract):
+    """The `store` fixture of conftest.py has one parameter for each engine."""
+
+
+async def answers(store: Store, history: History) -> list[object]:
+    """What a store says about a history, asked in every way there is."""
+    queries = [
+        EventQuery(limit=None),
+        EventQuery(session="s1", limit=3),
+        EventQuery(agent="scout", names=("mark", "*.r*")),
+        EventQuery(user="ann", since=START_AT),
+        EventQuery(until=START_AT, errors=True),
+        EventQuery(text="cookie"),
+        EventQuery(text="session login", session="s2"),
+    ]
+    found: list[object] = [await store.events(query) for query in queries]
+    for event in history:
+        found += [
+            await store.event(event.id),
+            await store.chain(event.correlation),
+            await store.ancestors(event.id),
+            await store.descendants(event.id),
+            await store.descendants(event.id, depth=1),
+        ]
+    found += [
+        await store.postings(terms("cookie session redirect 数据 42")),
+        await store.texts(range(len(history) + 2)),
+        await store.texts([3, 5], neighbours=1),
+        await store.agents(),
+        await store.verify(),
+    ]
+    return found
+
+
+@given(history=histories())
+async def test_random_histories_get_the_same_answers_from_every_engine(history: History) -> None:
+    """E-13: the reference store defines what is right."""
+    reference = EphemeralStore()
+    await reference.append(history)
+    with tempfile.TemporaryDirectory() as folder:
+        store = await SqliteStore.open(Path(folder) / "space.db")
+        try:
+            middle = len(history) // 2
+            await store.append(history[:middle])
+            await store.append(history)
+
+            assert await answers(store, history) == await answers(reference, history)
+
+            assert await store.rebuild() == len(history)
+            assert await answers(store, history) == await answers(reference, history)
+        finally:
+            await store.close()

@@ -1,0 +1,364 @@
+"""What only the SQLite store promises: its file, its schema, other processes, and bad disks."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+
+from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
+from mica.model import Appended, Context, EventQuery, writer_named
+from mica.store import sqlite
+from mica.store.sqlite import SqliteCore, SqliteStore
+from mica.store.sqlite_file import APPLICATION_ID, migrations
+from mica.testing import build
+
+SCHEMA = Path(sqlite.__file__).parent / "schema" / "sqlite.sql"
+
+
+def described(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    rows = connection.execute(
+        "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY type, name"
+    )
+    return [(kind, name, " ".join(text.split())) for kind, name, text in rows]
+
+
+def test_the_schema_equals_its_migrations() -> None:
+    from_schema, from_migrations = sqlite3.connect(":memory:"), sqlite3.connect(":memory:")
+    from_schema.executescript(SCHEMA.read_text(encoding="utf-8"))
+    for statements in migrations():
+        from_migrations.executescript(statements)
+    assert described(from_schema) == described(from_migrations)
+    from_schema.close()
+    from_migrations.close()
+
+
+def test_the_file_can_be_read_without_mica(tmp_path: Path) -> None:
+    """An emergency needs nothing but SQLite."""
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(1, "mark", {"text": "x"}, context=Context(session="s1"))])
+    core.close()
+    connection = sqlite3.connect(tmp_path / "space.db")
+    rows = connection.execute("SELECT names.name, data FROM events JOIN names ON names.id = events.name").fetchall()
+    assert rows == [("mark", '{"text":"x"}')]
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    connection.close()
+
+
+def test_a_space_keeps_its_id(tmp_path: Path) -> None:
+    core = SqliteCore(tmp_path / "space.db")
+    space = core.space
+    core.close()
+    again = SqliteCore(tmp_path / "space.db")
+    assert again.space == space
+    again.close()
+
+
+def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
+    """TE-05, E-27: content-addressed, never truncated; 50 MB reads back identical."""
+    core = SqliteCore(tmp_path / "space.db")
+    large: dict[str, object] = {"text": "ab\0ü" * (10 * 2**20)}
+    core.append([build(1, "tool.ran", large), build(2, "tool.ran", large), build(3, "tool.ran", {"x": "y" * 6_000})])
+    assert core.sizes().payloads == 2
+    event = core.event(build(2).id)
+    assert event is not None
+    assert event.data == large
+    assert core.verify() == []
+    core.close()
+
+
+def test_an_event_cannot_be_changed_even_by_sql(tmp_path: Path) -> None:
+    """B-12: refused by the database as well as by the code."""
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(1)])
+    core.close()
+    connection = sqlite3.connect(tmp_path / "space.db")
+    with pytest.raises(sqlite3.IntegrityError, match="never changed"):
+        connection.execute("UPDATE events SET data = '{}'")
+    connection.close()
+
+
+# -- Files that are not ours, or not whole --------------------------------------------------------------------
+
+
+async def test_a_foreign_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE notes (x)")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+
+    with pytest.raises(NotAStore, match="another program"):
+        await SqliteStore.open(path)
+
+    assert path.read_bytes() == before
+
+
+async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary, " * 1000)
+    with pytest.raises(NotAStore, match=r"notes\.txt"):
+        await SqliteStore.open(path)
+    assert path.read_text() == "dear diary, " * 1000
+
+
+async def test_a_newer_schema_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "space.db"
+    SqliteCore(path).close()
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", 99)
+    connection.close()
+    with pytest.raises(SchemaTooNew, match=r"version 99.*upgrade"):
+        await SqliteStore.open(path)
+
+
+UNPRIVILEGED = """
+import os, sys
+from pathlib import Path
+from mica.errors import StoreError
+from mica.store.sqlite import SqliteCore
+if os.geteuid() == 0:
+    os.setuid(65534)  # root may write anywhere
+for name in ("space.db", "deeper/space.db"):
+    try:
+        SqliteCore(Path(sys.argv[1]) / name)
+    except StoreError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_read_only_folder_is_named() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        command = [sys.executable, "-c", UNPRIVILEGED, folder]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = result.stdout.splitlines()
+        assert len(lines) == 2, result.stderr
+        for line in lines:
+            assert line.startswith("StoreUnavailable")
+            assert folder in line
+            assert "choose another" in line
+
+
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreUnavailable, match=r"file.*choose another"):
+        await SqliteStore.open(tmp_path / "file" / "space.db")
+
+
+async def test_a_read_only_file_is_named(tmp_path: Path) -> None:
+    """Root ignores permissions, so SQLite itself is told that the file is read-only."""
+    path = tmp_path / "space.db"
+    core = SqliteCore(path)
+    core._connection.pragma("query_only", True)
+    with pytest.raises(StoreUnavailable, match=r"cannot write .*space\.db"):
+        core.append([build(1)])
+    core.close()
+
+
+def test_a_damaged_file_is_reported_not_read_as_empty(tmp_path: Path) -> None:
+    path = tmp_path / "space.db"
+    core = SqliteCore(path)
+    core.append([build(n, data={"text": "x" * 3_000}) for n in range(100)])
+    core.close()
+    with path.open("r+b") as file:
+        file.seek(4096 * 20)
+        file.write(b"\xff" * 4096 * 10)
+
+    with pytest.raises(StoreError, match="damaged"):
+        SqliteCore(path).events(EventQuery(limit=None))
+
+
+def test_a_full_disk_keeps_what_was_there_and_loses_nothing_else(tmp_path: Path) -> None:
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(1, data={"n": 1})])
+    core._connection.pragma("max_page_count", core._connection.pragma("page_count"))
+    big = [build(n, data={"text": os.urandom(2_000).hex()}) for n in range(2, 60)]
+
+    with pytest.raises(StoreFull, match="no space left"):
+        core.append(big)
+
+    assert [event.data for event in core.events(EventQuery())] == [{"n": 1}]
+    core._connection.pragma("max_page_count", 2**30)
+    assert core.append(big) == Appended(stored=58)
+    assert core.verify() == []
+    core.close()
+
+
+LIMITED = """
+import resource, signal, sys
+from pathlib import Path
+from mica.errors import StoreError
+from mica.store.sqlite import SqliteCore
+from mica.testing import build
+core = SqliteCore(Path(sys.argv[1]))
+core.append([build(1)])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+try:
+    core.append([build(n, data={"t": "x" * 5_000}) for n in range(2, 500)])
+except StoreError as error:
+    print("refused:", error)
+"""
+
+
+def test_a_disk_that_refuses_to_grow_is_an_error_and_the_store_stays_whole(tmp_path: Path) -> None:
+    path = tmp_path / "space.db"
+    result = subprocess.run([sys.executable, "-c", LIMITED, path], capture_output=True, text=True, check=False)
+    assert result.stdout.startswith("refused:"), result.stderr
+
+    core = SqliteCore(path)
+    assert core.verify() == []
+    assert core.sizes().events == 1
+    core.close()
+
+
+def test_verify_names_stale_indexes_and_rebuild_mends_them(tmp_path: Path) -> None:
+    """U-07"""
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(1, "mark", {"text": "one two"})])
+    core._connection.execute("UPDATE texts SET length = 9")
+    assert core.verify() == [f"event {build(1).id} is not indexed as it is stored; `mica rebuild` mends it"]
+    core.rebuild()
+    assert core.verify() == []
+    core.close()
+
+
+def test_verify_names_a_context_whose_content_changed(tmp_path: Path) -> None:
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(1, context=Context(agent="a"))])
+    core._connection.execute("UPDATE contexts SET agent = 'b'")
+    assert core.verify() == ["context 1 does not have the content that its digest names"]
+    core.close()
+
+
+# -- Threads, tasks, processes --------------------------------------------------------------------------------
+
+
+async def test_no_thread_is_left_behind(tmp_path: Path) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    store = await SqliteStore.open(tmp_path / "space.db")
+    await store.append([build(1)])
+    await store.close()
+    left = {thread.name for thread in threading.enumerate()} - before
+    assert not any("mica" in name for name in left)
+
+
+async def test_a_cancelled_append_is_whole_or_absent_and_can_be_repeated(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "space.db")
+    events = [build(n) for n in range(500)]
+    for _ in range(5):
+        task = asyncio.create_task(store.append(events))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await store.sizes()).events in {0, 500}
+    appended = await store.append(events)
+    assert appended.stored + appended.repeated == 500
+    assert (await store.sizes()).events == 500
+    await store.close()
+
+
+async def test_readers_go_on_while_another_process_writes(tmp_path: Path) -> None:
+    """U-03, U-05: a locked file delays only writing, and only until it is free."""
+    path = tmp_path / "space.db"
+    store = await SqliteStore.open(path)
+    await store.append([build(1)])
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+
+    waiting = asyncio.create_task(store.append([build(2)]))
+    for _ in range(5):
+        assert (await store.sizes()).events == 1
+    assert not waiting.done()
+    other.execute("COMMIT")
+    other.close()
+
+    assert await waiting == Appended(stored=1)
+    await store.close()
+
+
+async def test_patience_ends_with_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "PATIENCE_S", 0)
+    path = tmp_path / "space.db"
+    store = await SqliteStore.open(path)
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBusy, match="was busy"):
+        await store.append([build(1)])
+    other.close()
+    assert await store.append([build(1)]) == Appended(stored=1)
+    await store.close()
+
+
+def _append_many(path: Path, writer: str, rounds: int, size: int) -> None:
+    core = SqliteCore(path)
+    for start in range(0, rounds * size, size):
+        batch = [build(start + n, "mark", {"text": f"{writer} {n}"}, writer=writer_named(writer)) for n in range(size)]
+        core.append(batch)
+    core.close()
+
+
+def test_eight_processes_lose_and_double_nothing(tmp_path: Path) -> None:
+    """U-03, TE-08: they also all create the file at once."""
+    path = tmp_path / "space.db"
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=_append_many, args=(path, f"w{n}", 10, 20)) for n in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 8
+
+    core = SqliteCore(path)
+    assert core.sizes().events == 8 * 10 * 20
+    assert core.verify() == []
+    core.close()
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from mica.store.sqlite import SqliteCore
+from mica.testing import build
+core = SqliteCore(Path(sys.argv[1]))
+number = 0
+while True:
+    core.append([build(number + n, "mark", {"text": f"mark {number + n}"}) for n in range(10)])
+    number += 10
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 7, 30])
+def test_what_append_acknowledged_survives_a_kill(tmp_path: Path, after: int) -> None:
+    """TE-07: acknowledged means stored, log and index agree after the crash."""
+    path = tmp_path / "space.db"
+    process = subprocess.Popen([sys.executable, "-c", KILLED, path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    acknowledged = 0
+    for _ in range(after):
+        acknowledged = int(process.stdout.readline())
+    process.send_signal(signal.SIGKILL)
+    acknowledged = max([acknowledged, *(int(line) for line in process.stdout.read().split())])
+    process.wait()
+    process.stdout.close()
+
+    core = SqliteCore(path)
+    positions = [event.data["text"] for event in core.events(EventQuery(limit=None))]
+    assert positions[:acknowledged] == [f"mark {n}" for n in range(acknowledged)]
+    assert len(positions) % 10 == 0
+    assert core.verify() == []
+    core.close()

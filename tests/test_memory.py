@@ -1,0 +1,457 @@
+"""The front door: what is observed is kept, found and briefed, and failures are told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mica
+from mica import EventQuery, Memory
+from mica.errors import (
+    Backlogged,
+    DuplicateEvent,
+    InvalidEvent,
+    InvalidInput,
+    StoreFull,
+    StoreUnavailable,
+    UnknownEvent,
+)
+from mica.model import Appended, Event, Passage, new_writer, split_id
+from mica.observe import pending
+from mica.select.sources import Question
+from mica.settings import Settings
+from mica.store.ephemeral import EphemeralStore
+from mica.testing import HandClock
+from mica.testing.builders import START_AT, build
+
+
+class UnsteadyStore(EphemeralStore):
+    """The reference store on a bad day: raises what it is told to, as often as it is told to."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__()
+        self.errors = list(errors)
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        if self.errors:
+            raise self.errors.pop(0)
+        return await super().append(events)
+
+
+async def test_public_names_are_what_all_says() -> None:
+    public = {name for name in vars(mica) if not name.startswith("_") and name not in MODULES}
+    assert sorted(mica.__all__) == mica.__all__
+    assert public == set(mica.__all__)
+
+
+MODULES = {path.stem for path in Path(mica.__file__).parent.iterdir()}
+
+
+# -- Observe --------------------------------------------------------------------------------------------------
+
+
+async def test_a_mark_is_found_briefed_and_explained(memory: Memory) -> None:
+    """U-11: no key, no server, no model."""
+    with memory.context(session="s1", agent="scout", task="login loses the session"):
+        seen = memory.mark("Cookie is set before the redirect", tags=["#gotcha"], why="the browser drops it")
+        memory.mark("Moved the cookie after the redirect", parent=seen)
+
+    [hit, *_] = await memory.search("redirect cookie", limit=10)
+    brief = await memory.brief("redirect cookie")
+
+    assert hit.mark.tags == ("gotcha",)
+    assert hit.mark.why == "the browser drops it"
+    assert {hit.mark.id for hit in await memory.search("cookies redirected")} >= {seen.id}
+    assert "Cookie is set before the redirect" in brief.text
+    assert seen.id in {source for passage in brief.passages for source in passage.sources}
+    event = await memory.event(seen.id)
+    assert [child.data["text"] for child in await memory.descendants(event)] == ["Moved the cookie after the redirect"]
+
+
+async def test_data_is_kept_as_it_was_at_the_call(memory: Memory) -> None:
+    data: dict[str, object] = {"list": [1], "at": START_AT}
+    ref = memory.emit("tool.ran", data)
+    data["list"] = "changed"
+
+    assert (await memory.event(ref.id)).data == {"list": [1], "at": "2026-11-01T09:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ({"x": object()}, "object"),
+        ({"x": float("nan")}, r"\$\.x"),
+        ({"deep": [{"y": float("inf"), "z": None}]}, r"\$\.deep\.0\.y"),
+        ({"x": "\ud800"}, "surrogates"),
+        ([1], "list"),
+        ({(1, 2): 3}, "cannot be written"),
+    ],
+)
+async def test_data_that_cannot_be_kept_is_refused_and_nothing_else_is_lost(
+    memory: Memory, data: dict[str, object], reason: str
+) -> None:
+    memory.emit("before")
+    with pytest.raises(InvalidEvent, match=reason):
+        memory.emit("tool.ran", data)
+    memory.emit("after")
+
+    assert [event.name for event in await memory.events()] == ["before", "after"]
+
+
+async def test_data_that_contains_itself_is_refused(memory: Memory) -> None:
+    loop: dict[str, object] = {}
+    loop["self"] = loop
+    with pytest.raises(InvalidEvent, match="cannot be written as JSON"):
+        memory.emit("tool.ran", loop)
+
+
+@pytest.mark.parametrize("name", ["", "two words", "new\nline", "x" * 201, "star*", "nul\0"])
+async def test_names_that_cannot_be_asked_for_are_refused(memory: Memory, name: str) -> None:
+    with pytest.raises(InvalidEvent, match="event name"):
+        memory.emit(name)
+
+
+async def test_an_event_without_a_time_zone_is_refused(memory: Memory) -> None:
+    """TB-16"""
+    with pytest.raises(InvalidEvent, match="time zone"):
+        memory.emit("x", at=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+async def test_an_empty_mark_is_refused(memory: Memory) -> None:
+    with pytest.raises(InvalidInput, match="needs a text"):
+        memory.mark("  \n")
+
+
+async def test_secrets_are_redacted_in_marks_and_kept_in_events(memory: Memory) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    mark = await memory.event(memory.mark(f"token {secret}", why=secret).id)
+    event = await memory.event(memory.emit("tool.ran", {"out": secret}).id)
+
+    assert secret not in str(mark.data)
+    assert event.data == {"out": secret}
+
+
+async def test_a_clock_that_jumps_back_loses_nothing(memory: Memory, clock: HandClock) -> None:
+    first = memory.emit("first")
+    clock.move(hours=-5)
+    second = memory.emit("second", parent=first)
+    clock.move(hours=9)
+    memory.emit("third")
+
+    events = await memory.events(EventQuery(limit=None))
+    assert [event.name for event in events] == ["second", "first", "third"]
+    assert split_id(second.id)[1] == split_id(first.id)[1] + 1
+    assert await memory.verify() == []
+
+
+async def test_events_from_many_threads_all_arrive_once(memory: Memory) -> None:
+    def work(number: int) -> None:
+        for step in range(100):
+            memory.emit("step", {"n": number * 100 + step})
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        await asyncio.sleep(0.001)
+    events = await memory.events(EventQuery(limit=None))
+
+    assert sorted(int(str(event.data["n"])) for event in events) == list(range(800))
+
+
+@given(count=st.integers(1, 2_000))
+def test_ids_are_unique_and_sort_by_age(count: int) -> None:
+    """TE-13: 80 random bits for each writer, a counter within it."""
+    writers = [new_writer() for _ in range(count)]
+    assert len(set(writers)) == count
+    assert [writer[:10] for writer in writers] == sorted(writer[:10] for writer in writers)
+
+
+async def test_ids_of_one_memory_sort_in_the_order_of_emitting(memory: Memory) -> None:
+    identifiers = [memory.emit("step").id for _ in range(300)]
+    assert identifiers == sorted(identifiers)
+
+
+# -- Trouble --------------------------------------------------------------------------------------------------
+
+
+async def opened(store: EphemeralStore, home: Settings) -> Memory:
+    return Memory(store, settings=home)
+
+
+async def test_a_full_store_is_told_and_nothing_is_lost(home: Settings) -> None:
+    """U-04: what could not be stored stays, and is stored when there is room again."""
+    store = UnsteadyStore(*[StoreFull("no space left")] * 3)
+    memory = await opened(store, home)
+    memory.emit("one")
+    with pytest.raises(StoreFull):
+        await memory.durable()
+    with pytest.raises(StoreFull):
+        await memory.events()
+    with pytest.raises(StoreFull):
+        await memory.close()
+    memory.emit("two")
+
+    await memory.durable()
+
+    assert [event.name for event in await memory.events()] == ["one", "two"]
+    await memory.close()
+
+
+async def test_the_background_tries_again_by_itself(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending, "RETRY_S", 0)
+    store = UnsteadyStore(StoreUnavailable("gone"), StoreUnavailable("gone"))
+    memory = await opened(store, home)
+    memory.emit("one")
+    while not (await store.sizes()).events:
+        await asyncio.sleep(0)
+    await memory.close()
+
+
+async def test_a_stuck_store_makes_observing_fail_loudly(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-04: bounded, never dropped."""
+    monkeypatch.setattr(pending, "PENDING_MAX", 5)
+    store = UnsteadyStore(*[StoreUnavailable("gone fishing")] * 1000)
+    memory = await opened(store, home)
+    for _ in range(5):
+        memory.emit("kept")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    with pytest.raises(Backlogged, match="gone fishing"):
+        memory.emit("refused")
+
+    store.errors.clear()
+
+    assert len(await memory.events()) == 5
+    await memory.close()
+
+
+async def test_a_refused_event_is_told_and_holds_nobody_up(home: Settings) -> None:
+    memory = await opened(EphemeralStore(), home)
+    root = memory.emit("root")
+    await memory.durable()
+    memory.emit("liar", parent=mica.Ref(root.id, root.id, 7))
+    memory.emit("honest", parent=root)
+
+    with pytest.raises(InvalidEvent, match="depth"):
+        await memory.durable()
+    await memory.durable()
+
+    assert [event.name for event in await memory.events()] == ["root", "honest"]
+    await memory.close()
+
+
+async def test_an_error_of_the_background_is_kept_for_the_next_who_asks(home: Settings) -> None:
+    store = UnsteadyStore(DuplicateEvent("x"), DuplicateEvent("x"))
+    memory = await opened(store, home)
+    memory.emit("doubled")
+    while store.errors:
+        await asyncio.sleep(0)
+    memory.emit("fine")
+    with pytest.raises(DuplicateEvent):
+        await memory.durable()
+    assert [event.name for event in await memory.events()] == ["fine"]
+    await memory.close()
+
+
+async def test_a_cancelled_wait_loses_and_doubles_nothing(memory: Memory) -> None:
+    for number in range(50):
+        memory.emit("step", {"n": number})
+        task = asyncio.create_task(memory.durable())
+        await asyncio.sleep(0)
+        task.cancel()
+    assert [event.data["n"] for event in await memory.events(EventQuery(limit=None))] == list(range(50))
+
+
+async def test_a_closed_memory_says_so(memory: Memory) -> None:
+    await memory.close()
+    await memory.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        memory.emit("late")
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await memory.events()
+
+
+async def test_no_task_is_left_behind(tmp_path: Path, home: Settings) -> None:
+    """U-06"""
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        memory.emit("one")
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+async def test_unknown_events_are_named(memory: Memory) -> None:
+    with pytest.raises(UnknownEvent, match="'12'"):
+        await memory.event(12)
+    with pytest.raises(UnknownEvent):
+        await memory.event(build(1).id)
+    with pytest.raises(InvalidEvent, match="'nonsense'"):
+        await memory.event("nonsense")
+
+
+async def test_an_address_without_a_store_is_refused(home: Settings) -> None:
+    with pytest.raises(InvalidInput, match="surreal"):
+        await mica.open("surreal://localhost", settings=home)
+
+
+async def test_without_a_target_the_space_of_the_directory_is_opened(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    (project / ".git").mkdir()
+    monkeypatch.chdir(project / "src")
+    async with mica.open(settings=home) as memory:
+        memory.mark("here")
+    monkeypatch.chdir(project)
+    async with mica.open(settings=home) as memory:
+        assert len(await memory.search("here")) == 1
+    assert not list(project.rglob("*.db"))
+
+
+# -- Briefs ---------------------------------------------------------------------------------------------------
+
+
+class Hanging:
+    name = "hanging"
+
+    async def passages(self, question: Question) -> Sequence[Passage]:
+        await asyncio.Event().wait()
+        return []
+
+
+class Failing:
+    name = "failing"
+
+    async def passages(self, question: Question) -> Sequence[Passage]:
+        raise StoreUnavailable("the wiki is down")
+
+
+async def test_a_hung_or_failed_source_is_named_and_the_others_speak(home: Settings) -> None:
+    """U-05, TC-03: the answer comes in time and says what is missing."""
+    memory = Memory(EphemeralStore(), settings=home, sources=[Hanging(), Failing()])
+    memory.mark("the cookie is set before the redirect")
+
+    brief = await memory.brief("cookie")
+
+    assert "the cookie is set" in brief.text
+    assert set(brief.missing) == {"hanging", "failing"}
+    assert brief.missing["hanging"].startswith("no answer within")
+    assert "missing: failing (the wiki is down)" in brief.text
+    await memory.close()
+
+
+async def test_nothing_known_is_no_text_and_still_has_a_receipt(memory: Memory) -> None:
+    """TC-09, C-31: no header around nothing."""
+    brief = await memory.brief("anything")
+    assert (brief.text, brief.tokens, brief.passages, brief.missing) == ("", 0, (), {})
+    assert (await memory.event(brief.receipt or "")).origin == "recalled"
+
+
+async def test_a_stuck_store_gives_a_brief_that_says_so(home: Settings) -> None:
+    """A brief never raises into an agent's turn."""
+    store = UnsteadyStore()
+    memory = await opened(store, home)
+    memory.mark("known before")
+    await memory.durable()
+    store.errors = [StoreFull("no space left")] * 1000
+    memory.mark("not stored yet")
+
+    brief = await memory.brief("known stored")
+
+    assert "known before" in brief.text
+    assert "not stored yet" not in brief.text
+    assert brief.missing == {"latest": "no space left"}
+    store.errors.clear()
+    await memory.close()
+
+
+async def test_a_receipt_says_what_was_shown(memory: Memory) -> None:
+    seen = memory.mark("the cookie is set before the redirect")
+    brief = await memory.brief("cookie", budget_tokens=500)
+    receipt = await memory.event(brief.receipt or "")
+
+    assert receipt.name == "brief"
+    assert receipt.data["query"] == "cookie"
+    assert receipt.data["tokens"] == brief.tokens
+    assert seen.id in str(receipt.data["passages"])
+
+
+async def test_what_was_recalled_is_never_evidence(memory: Memory) -> None:
+    """TC-11: asking again and again changes no answer."""
+    memory.mark("the cookie is set before the redirect")
+    first = await memory.brief("cookie redirect")
+    for _ in range(3):
+        memory.mark(first.text, origin="recalled")
+        again = await memory.brief("cookie redirect")
+        assert again.text == first.text
+    assert len(await memory.search("cookie")) == 1
+
+
+async def test_a_preview_leaves_no_receipt(memory: Memory) -> None:
+    memory.mark("x marks the spot")
+    brief = await memory.brief(is_preview=True)
+    assert brief.receipt is None
+    assert [event.name for event in await memory.events()] == ["mark"]
+
+
+async def test_without_a_question_the_latest_is_told(memory: Memory, clock: HandClock) -> None:
+    for number in range(20):
+        memory.mark(f"observation number {number}")
+        clock.move(minutes=1)
+    brief = await memory.brief(budget_tokens=100)
+    assert "number 19" in brief.text
+    assert "number 0 " not in brief.text
+    assert brief.left_out > 0
+
+
+async def test_a_budget_below_zero_is_refused(memory: Memory) -> None:
+    with pytest.raises(InvalidInput, match="-1"):
+        await memory.brief(budget_tokens=-1)
+
+
+async def test_files_of_similar_prompts_are_told(memory: Memory) -> None:
+    """A few paths may pay; file contents are never stored or shown."""
+    for number, path in enumerate(["auth/session.py", "auth/session.py", "db.py"]):
+        with memory.context(session=f"s{number}"):
+            asked = memory.mark(
+                "login redirect loses the session" if number < 2 else "speed up queries", tags=["prompt"]
+            )
+            memory.emit("file.read", {"path": path, "start_line": 40, "end_line": 92, "tokens": 300}, parent=asked)
+
+    brief = await memory.brief("the login loses its session")
+
+    [files] = [passage for passage in brief.passages if passage.source == "files"]
+    assert files.text.startswith("auth/session.py:40-92 (2 turns)")
+
+
+async def test_an_overview_counts_what_agents_did(memory: Memory) -> None:
+    asked_at = START_AT
+    with memory.context(session="s1", agent="scout"):
+        asked = memory.mark("fix the login", tags=["prompt"], at=asked_at)
+        with memory.context(parent=asked):
+            step = {"path": "a.py", "tokens": 10}
+            memory.emit("file.read", step, at=asked_at + timedelta(seconds=1))
+            memory.emit("file.read", step | {"tokens": None}, at=asked_at + timedelta(seconds=2))
+            memory.emit("file.edit", step, at=asked_at + timedelta(seconds=3))
+            memory.emit("file.read", {"path": "gone.py"}, error=True, at=asked_at + timedelta(seconds=4))
+            memory.emit("shell.run", {"command": "make"}, at=asked_at + timedelta(seconds=5))
+            memory.emit("model.answer", {"input_tokens": 5, "output_tokens": 7}, at=asked_at + timedelta(seconds=6))
+            memory.mark("the login works", tags=["closing"], at=asked_at + timedelta(seconds=7))
+
+    seen = await memory.overview()
+
+    [line] = seen.sessions
+    assert (line.prompt, line.closing, line.prompts) == ("fix the login", "the login works", 1)
+    assert (line.reads, line.edits, line.commands, line.failures, line.tokens_read) == (2, 1, 1, 1, 10)
+    assert [(file.path, file.sessions, file.reads, file.edits, file.tokens) for file in seen.files] == [
+        ("a.py", 1, 2, 1, 10)
+    ]
+    assert (seen.usage.answers, seen.usage.input_tokens, seen.usage.output_tokens) == (1, 5, 7)
+    assert seen.since == asked_at.astimezone(UTC)
