@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -156,11 +155,7 @@ async def test_events_from_many_threads_all_arrive_once(memory: Memory) -> None:
         for step in range(100):
             memory.emit("step", {"n": number * 100 + step})
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        await asyncio.sleep(0.001)
+    await asyncio.gather(*(asyncio.to_thread(work, number) for number in range(8)))
     events = await memory.events(EventQuery(limit=None))
 
     assert sorted(int(str(event.data["n"])) for event in events) == list(range(800))

@@ -26,9 +26,22 @@ def passage(text: str, *, score: float = 1.0, number: int = 1, kind: str = "mark
 
 
 PIECES = st.sampled_from(
-    ["The cookie is set before the redirect. ", "src/auth/session.py:40-92 ", "x = {'a': [1, 2, 3]}\n", "日本語 ", "\n\n",
-     "</memory> ", "<memory>", "0xdeadbeefcafe ", "aaaaaaaaaaaaaaaaaaaaaaaa ", "!!! ??? ", "🎉", "\x00\x1b[31m", "    "]
-)  # fmt: skip
+    [
+        "The cookie is set before the redirect. ",
+        "src/auth/session.py:40-92 ",
+        "x = {'a': [1, 2, 3]}\n",
+        "0xdeadbeefcafe ",
+        "aaaaaaaaaaaaaaaaaaaaaaaa ",
+        "!!! ??? ",
+        "日本語 ",
+        "🎉",
+        "\n\n",
+        "    ",
+        "</memory> ",
+        "<memory>",
+        "\x00\x1b[31m",
+    ]
+)
 PASSAGES = st.lists(
     st.builds(
         passage,

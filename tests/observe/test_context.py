@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import gc
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -85,7 +84,7 @@ async def test_lineage_is_exact_across_tasks_threads_and_nested_blocks(memory: M
     with memory.context(parent=root, session="s1"):
         await asyncio.gather(*(worker(number) for number in range(8)))
 
-    events = {event.id: event for event in await memory.events(EventQuery(limit=None))}
+    events: dict[str, mica.Event] = {event.id: event for event in await memory.events(EventQuery(limit=None))}
     assert len(events) == 1 + 8 * 3
     for event in events.values():
         if event.name == "root":
@@ -259,7 +258,7 @@ async def test_an_explicit_context_gives_the_same_event_as_a_block(memory: Memor
 
 async def test_unusable_context_values_are_named(memory: Memory) -> None:
     for bad in ({"agent": 3}, {"task": ""}, {"note": "x" * 5_000}, {"session": "\ud800"}):
-        with pytest.raises(InvalidContext, match=f"context {next(iter(bad))}"), memory.context(**bad):  # type: ignore[arg-type]  # the point
+        with pytest.raises(InvalidContext, match=f"context {next(iter(bad))}"), memory.context(**bad):
             pass
     assert memory.here == Here()
 
@@ -340,10 +339,11 @@ async def test_a_subprocess_continues_the_chain(tmp_path: Path, home: Settings) 
         with memory.context(parent=root, session="s1", agent="scout"):
             variables = {"HOME": str(tmp_path), "PATH": "", **memory.environment()}
         await memory.durable()
-        result = await asyncio.to_thread(
-            subprocess.run, [sys.executable, "-c", CHILD, path], env=variables, capture_output=True, check=False
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CHILD, path, env=variables, stderr=asyncio.subprocess.PIPE
         )
-        assert result.returncode == 0, result.stderr.decode()
+        _, complaints = await child.communicate()
+        assert child.returncode == 0, complaints.decode()
 
         below = await memory.descendants(await memory.event(root.id))
 

@@ -1,0 +1,50 @@
+"""The command line: each command parses, calls memory, prints."""
+
+from __future__ import annotations
+
+import click
+
+from mica.cli import events, keeping, marks, start
+from mica.errors import MicaError
+
+
+class _Commands(click.Group):
+    """Our errors are one line and exit 1; wrong usage exits 2; anything else shows its traceback."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except MicaError as error:
+            click.echo(f"mica: {error}", err=True)
+            ctx.exit(1)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mica", message="%(prog)s %(version)s")
+def cli() -> None:
+    """mica: layered memory and context for AI agents.
+
+    It watches what agents do, keeps it safely, and hands each agent a short brief of what matters now. Results go to
+    standard output; --json gives one stable document. Start with `mica up`.
+    """
+
+
+for command in (
+    start.up,
+    start.overview,
+    start.import_,
+    start.spaces,
+    marks.mark,
+    marks.search,
+    marks.brief,
+    events.events,
+    keeping.doctor,
+    keeping.verify,
+    keeping.rebuild,
+):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """The `mica` command."""
+    cli(prog_name="mica")

@@ -1,0 +1,99 @@
+"""doctor, verify, rebuild: is the store healthy, and what to do when it is not."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.metadata import version
+
+import apsw
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from mica.cli.output import Output, memory_command, size
+from mica.memory import Memory
+from mica.observe.clients import claude_code
+from mica.settings import load_settings
+
+
+@click.command()
+@memory_command
+async def doctor(memory: Memory, output: Output) -> None:
+    """Say in words how the space is: where it lives, what it holds, what is waiting, what to do.
+
+    Example: mica doctor
+    """
+    settings = load_settings()
+    sizes = await memory.sizes()
+    waiting = await memory.unread(claude_code.find(settings.transcripts)) if settings.transcripts.is_dir() else []
+    problems = await memory.verify()
+    advice = [f"{problem}" for problem in problems]
+    if waiting:
+        advice.append(f"{len(waiting)} transcripts have something new: run `mica import claude-code`")
+    if not sizes.events:
+        advice.append("this space is empty: run `mica up`, or `mica mark` a first observation")
+    document = {
+        "healthy": not problems,
+        "store": memory.location,
+        "events": sizes.events,
+        "marks": sizes.marks,
+        "contexts": sizes.contexts,
+        "events_per_context": round(sizes.events / sizes.contexts, 1) if sizes.contexts else None,
+        "payloads": sizes.payloads,
+        "size_bytes": sizes.size_bytes,
+        "transcripts_waiting": len(waiting),
+        "problems": problems,
+        "advice": advice,
+        "versions": {
+            "mica": version("mica"),
+            "python": platform.python_version(),
+            "sqlite": apsw.sqlite_lib_version(),
+        },
+    }
+
+    def for_people(console: Console) -> None:
+        state = "[green]healthy[/]" if not problems else f"[red]{len(problems)} problems[/]"
+        console.print(f"{state}  {escape(memory.location)}")
+        shared = f", each context shared by {document['events_per_context']} events" if sizes.contexts else ""
+        console.print(f"{sizes.events:,} events, {sizes.marks:,} marks{shared}; {size(sizes.size_bytes)} on disk")
+        for line in advice:
+            console.print(f"[yellow]→[/] {escape(line)}", soft_wrap=True)
+
+    output.show(document, for_people)
+
+
+@click.command()
+@memory_command
+async def verify(memory: Memory, output: Output) -> None:
+    """Check every promise on the stored data; exits 1 when one is broken.
+
+    Example: mica verify --json
+    """
+    problems = await memory.verify()
+    sizes = await memory.sizes()
+
+    def for_people(console: Console) -> None:
+        for problem in problems:
+            console.print(f"[red]✗[/] {escape(problem)}", soft_wrap=True)
+        if not problems:
+            console.print(f"[green]✓[/] {sizes.events:,} events: content, lineage and indexes are whole")
+
+    output.show({"events": sizes.events, "problems": problems}, for_people)
+    if problems:
+        sys.exit(1)
+
+
+@click.command()
+@memory_command
+async def rebuild(memory: Memory, output: Output) -> None:
+    """Derive again everything that is derived from the log, such as the full-text index.
+
+    Example: mica rebuild
+    """
+    count = await memory.rebuild()
+
+    def for_people(console: Console) -> None:
+        console.print(f"[green]✓[/] rebuilt from {count:,} events")
+
+    output.show({"events": count}, for_people)

@@ -1,0 +1,98 @@
+"""mark, search, brief."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from mica.cli.output import Output, local, memory_command, one_line
+from mica.memory import Memory
+
+
+@click.command()
+@click.argument("text", nargs=-1)
+@click.option("--tag", "tags", multiple=True, help="A tag, such as gotcha or decision; may be given again.")
+@click.option("--why", help="Why it matters.")
+@click.option("--parent", metavar="ID", help="The event that led to this: an id or a position.")
+@click.option("--session", help="The session it belongs to.")
+@click.option("--agent", help="The agent that observed it; without it, you did.")
+@memory_command
+async def mark(
+    memory: Memory,
+    output: Output,
+    *,
+    text: tuple[str, ...],
+    tags: tuple[str, ...],
+    why: str | None,
+    parent: str | None,
+    session: str | None,
+    agent: str | None,
+) -> None:
+    """Record an observation. Without TEXT it is read from standard input; secrets are redacted.
+
+    Example: mica mark "The cookie is set before the redirect" --tag gotcha
+    """
+    if not text and sys.stdin.isatty():
+        raise click.UsageError("give a TEXT, or pipe one in")
+    words = " ".join(text) or sys.stdin.read()
+    led = None if parent is None else await memory.event(parent)
+    with memory.context(session=session, agent=agent, parent=led):
+        ref = memory.mark(words, tags=tags, why=why, origin="agent" if agent else "user")
+    stored = await memory.event(ref.id)
+
+    def for_people(console: Console) -> None:
+        console.print(f"[green]#{stored.position}[/]  {ref.id}", soft_wrap=True)
+
+    output.show({"id": ref.id, "position": stored.position, "text": stored.data["text"]}, for_people)
+
+
+@click.command()
+@click.argument("query", nargs=-1, required=True)
+@click.option("--limit", "-n", default=10, show_default=True, type=click.IntRange(min=0), help="How many hits.")
+@memory_command
+async def search(memory: Memory, output: Output, *, query: tuple[str, ...], limit: int) -> None:
+    """Find marks by their words, best first.
+
+    Example: mica search session cookie -n 5
+    """
+    hits = await memory.search(" ".join(query), limit=limit)
+
+    def for_people(console: Console) -> None:
+        if not hits:
+            console.print("Nothing found. Other words may help; `mica events tail` shows what is there.")
+        for hit in hits:
+            tags = f"[cyan]{escape(' '.join(hit.mark.tags))}[/] " if hit.mark.tags else ""
+            text = escape(one_line(hit.mark.text, 400))
+            console.print(f"[green]#{hit.mark.position}[/] [dim]{local(hit.mark.at)}[/] {tags}{text}")
+
+    output.show({"query": " ".join(query), "hits": msgspec.to_builtins(hits)}, for_people)
+
+
+@click.command()
+@click.argument("query", nargs=-1)
+@click.option("--budget", type=click.IntRange(min=0), help="Tokens at the most (settings: brief.budget_tokens).")
+@click.option("--deadline", type=click.FloatRange(min=0.001), help="Seconds at the most (settings: brief.deadline_s).")
+@memory_command
+async def brief(
+    memory: Memory, output: Output, *, query: tuple[str, ...], budget: int | None, deadline: float | None
+) -> None:
+    """Print what an agent should be told now, within a budget, with what is missing from it.
+
+    The text goes to standard output, its cost and receipt to standard error. Without QUERY: the latest.
+
+    Example: mica brief "login redirect loses the session" --budget 1500
+    """
+    made = await memory.brief(" ".join(query), budget_tokens=budget, deadline_s=deadline)
+
+    def for_people(console: Console) -> None:
+        if made.text:
+            click.echo(made.text)
+        note = f"{made.tokens} of {made.budget_tokens} tokens (estimated), {len(made.passages)} passages"
+        left = f", {made.left_out} more did not fit" if made.left_out else ""
+        click.echo(f"mica: {note}{left}; receipt {made.receipt}", err=True)
+
+    output.show(made, for_people)

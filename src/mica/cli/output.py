@@ -1,0 +1,147 @@
+"""What commands share: the options every command has, and one way to print a result."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Concatenate, ParamSpec
+
+import click
+import msgspec
+from rich.console import Console
+
+from mica.errors import InvalidInput
+from mica.memory import Memory
+from mica.memory import open as open_memory
+from mica.model import Event
+from mica.settings import Settings, load_settings
+from mica.store.space import SUFFIX, file_of, space_of
+
+P = ParamSpec("P")
+
+WIDTH_WITHOUT_TERMINAL = 120  # a pipe has no width; lines stay readable in a log
+
+
+class Output:
+    """Where results go: one JSON document, or text for people."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.console = Console(highlight=False, soft_wrap=False)
+        if not self.console.is_terminal:
+            self.console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+
+    def show(self, document: object, for_people: Callable[[Console], None]) -> None:
+        """Print the document as JSON, or let `for_people` draw it."""
+        if self.as_json:
+            click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+        else:
+            for_people(self.console)
+
+
+def json_option(function: Callable[P, None]) -> Callable[P, None]:
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(function)
+
+
+def store_options(function: Callable[P, None]) -> Callable[P, None]:
+    """The options that choose a space."""
+    function = click.option(
+        "--space", metavar="NAME|DIR", help="Another space: a name of `mica spaces`, or a directory."
+    )(function)
+    return click.option("--store", metavar="FILE", help="A store file, in place of the directory's own space.")(
+        function
+    )
+
+
+def memory_command(
+    function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
+) -> Callable[P, None]:
+    """A command over one space: adds --store, --space and --json, opens the memory and closes it."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        as_json, store, space = (kwargs.pop(name) for name in ("as_json", "store", "space"))
+        settings = load_settings()
+
+        async def opened() -> None:
+            async with open_memory(target(settings, store, space), settings=settings) as memory:
+                await function(memory, Output(as_json=bool(as_json)), *args, **kwargs)
+
+        asyncio.run(opened())
+
+    return json_option(store_options(run))
+
+
+def target(settings: Settings, store: object, space: object) -> Path | str:
+    """What the options name. Raises InvalidInput when there is no such space."""
+    if store is not None:
+        return str(store)
+    if space is None:
+        return settings.store or space_of(Path.cwd(), home=settings.home).file
+    named = file_of(str(space), home=settings.home)
+    if named.exists():
+        return named
+    if Path(str(space)).is_dir():
+        return space_of(Path(str(space)), home=settings.home).file
+    raise InvalidInput(f"no space and no directory is called {str(space)!r}; `mica spaces` lists the spaces")
+
+
+def space_name(memory_target: Path | str) -> str:
+    """What people call the space at a target."""
+    return Path(memory_target).name.removesuffix(SUFFIX)
+
+
+def event_document(event: Event) -> dict[str, object]:
+    """An event as JSON shows it: labels as an object, empty context fields left out."""
+    document: dict[str, object] = msgspec.to_builtins(event)
+    context = {name: value for name, value in msgspec.to_builtins(event.context).items() if name != "labels"}
+    if event.context.labels:
+        context["labels"] = dict(event.context.labels)
+    return document | {"context": context, "correlation": event.correlation}
+
+
+def events_document(events: Sequence[Event]) -> list[dict[str, object]]:
+    return [event_document(event) for event in events]
+
+
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Moment(click.ParamType[datetime]):
+    """A time: ISO 8601, or how long ago, as in 90s, 15m, 2h, 3d, 1w."""
+
+    name = "TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        if match := re.fullmatch(r"(\d{1,6})([smhdw])", str(value)):
+            return datetime.now(UTC) - timedelta(**{UNITS[match[2]]: int(match[1])})
+        try:
+            return datetime.fromisoformat(str(value)).astimezone(UTC)
+        except ValueError:
+            self.fail(f"{value!r} is no time; write 2026-11-15, 2026-11-15T09:30 or 2h, 3d, 1w for «ago»", param, ctx)
+
+
+def one_line(text: str, width: int) -> str:
+    """The beginning of a text on one line."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: width - 1] + "…"
+
+
+def size(number_of_bytes: int) -> str:
+    """Bytes as people read them."""
+    amount = float(number_of_bytes)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+def local(at: datetime) -> str:
+    return at.astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,290 @@
+"""The command line: every command works, says what is wrong, and speaks JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mica.cli import cli
+from mica.cli.output import size
+from mica.testing.builders import build
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "claude-code"
+
+
+class Terminal:
+    """A user's shell: a home folder, a project, and the `mica` command."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.variables = {
+            "HOME": str(home),
+            "XDG_DATA_HOME": "",
+            "XDG_CONFIG_HOME": "",
+            "MICA_HOME": "",
+            "MICA_STORE": "",
+        }
+
+    def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> Result:
+        return CliRunner().invoke(cli, arguments, input=stdin, env=self.variables | variables, prog_name="mica")
+
+    def json(self, *arguments: str, **variables: str) -> object:
+        result = self.run(*arguments, "--json", **variables)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return Terminal(tmp_path / "home")
+
+
+@pytest.fixture
+def transcripts(terminal: Terminal) -> Path:
+    """The recorded sessions, where Claude Code would keep them."""
+    folder = terminal.home / ".claude" / "projects" / "-home-dev-shop"
+    folder.mkdir(parents=True)
+    for path in FIXTURES.glob("*transcript*.jsonl"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder.parent
+
+
+def test_a_mark_can_be_found_shown_and_traced(terminal: Terminal) -> None:
+    first = terminal.json("mark", "The cookie is set before the redirect", "--tag", "gotcha", "--session", "s1")
+    assert isinstance(first, dict)
+    terminal.run("mark", "Moved it", "--parent", str(first["position"]), "--agent", "scout", "--why", "it works")
+
+    found = terminal.json("search", "cookies")
+    shown = terminal.json("events", "show", str(first["id"]))
+    tree = terminal.json("events", "tree", f"#{first['position']}")
+    up = terminal.json("events", "tree", "2", "--ancestry")
+
+    assert isinstance(found, dict)
+    assert found["hits"][0]["mark"]["id"] == first["id"]
+    assert isinstance(shown, dict)
+    assert shown["data"] == {"text": "The cookie is set before the redirect", "tags": ["gotcha"]}
+    assert shown["context"] == {"session": "s1"}
+    assert shown["origin"] == "user"
+    assert isinstance(tree, dict)
+    assert [child["data"]["text"] for child in tree["children"]] == ["Moved it"]
+    assert tree["children"][0]["origin"] == "agent"
+    assert isinstance(up, dict)
+    assert up["id"] == first["id"]
+    assert "Moved it" in terminal.run("events", "tree", "1").stdout
+
+
+def test_a_mark_is_read_from_standard_input(terminal: Terminal) -> None:
+    assert terminal.run("mark", stdin="from a pipe\n").exit_code == 0
+    assert "from a pipe" in terminal.run("events", "tail").stdout
+
+
+def test_a_mark_without_text_is_refused(terminal: Terminal) -> None:
+    result = terminal.run("mark", stdin="")
+    assert (result.exit_code, result.stderr) == (1, "mica: a mark needs a text\n")
+
+
+def test_a_brief_goes_to_stdout_and_its_cost_to_stderr(terminal: Terminal) -> None:
+    terminal.run("mark", "The cookie is set before the redirect")
+    result = terminal.run("brief", "cookie", "--budget", "300")
+    assert result.stdout.startswith("<memory")
+    assert result.stdout.endswith("</memory>\n")
+    assert "of 300 tokens (estimated)" in result.stderr
+    assert "receipt" in result.stderr
+    document = terminal.json("brief", "cookie")
+    assert isinstance(document, dict)
+    assert set(document) >= {"text", "passages", "missing", "receipt", "tokens", "budget_tokens", "left_out"}
+
+
+def test_events_can_be_asked_for_in_every_way(terminal: Terminal) -> None:
+    terminal.run("mark", "alpha beta", "--session", "s1", "--agent", "scout")
+    terminal.run("mark", "beta gamma", "--session", "s2")
+
+    def texts(*arguments: str) -> list[str]:
+        rows = terminal.json("events", *arguments)
+        assert isinstance(rows, list)
+        return [row["data"]["text"] for row in rows]
+
+    assert texts("tail", "-n", "1") == ["beta gamma"]
+    assert texts("query", "--session", "s1") == ["alpha beta"]
+    assert texts("query", "--agent", "scout") == ["alpha beta"]
+    assert texts("query", "--text", "gamma") == ["beta gamma"]
+    assert texts("query", "--name", "ma*", "--since", "1h") == ["alpha beta", "beta gamma"]
+    assert texts("query", "--until", "2020-01-01") == []
+    assert texts("query", "--errors") == []
+    assert texts("chain", "2") == ["beta gamma"]
+
+
+def test_empty_answers_say_what_to_do(terminal: Terminal) -> None:
+    assert "Nothing found" in terminal.run("search", "nothing").stdout
+    assert "No events fit" in terminal.run("events", "tail").stdout
+    assert "this space is empty" in terminal.run("doctor").stdout
+    assert "No spaces yet" in Terminal(terminal.home / "other").run("spaces").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["events", "show", "99"], "no event '99' in this space"),
+        (["events", "show", build(1).id], "no event"),
+        (["events", "show", "xyz"], "'xyz' is not an event id"),
+        (["events", "query", "--text", "the"], "nothing to look for in 'the'"),
+        (["search", "x", "--space", "nowhere"], "no space and no directory is called 'nowhere'"),
+        (["search", "x", "--store", "postgresql://localhost/x"], "no store for the address"),
+        (["import", "claude-code", "--store", "/proc/none/x.db", "."], "cannot make the folder"),
+    ],
+)
+def test_our_errors_are_one_line_and_exit_1(terminal: Terminal, arguments: list[str], said: str) -> None:
+    (Path.cwd() / "t.jsonl").write_bytes(next(FIXTURES.glob("*transcript-a*")).read_bytes())
+    result = terminal.run(*arguments)
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith("mica: ")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_wrong_usage_exits_2(terminal: Terminal) -> None:
+    for arguments in (["search"], ["brief", "--budget", "-5"], ["events", "query", "--since", "yesterday"], ["nope"]):
+        assert terminal.run(*arguments).exit_code == 2
+
+
+def test_a_bad_settings_file_names_the_key(terminal: Terminal, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[brief]\nbudget_tokens = 'many'\n")
+    result = terminal.run("doctor", MICA_CONFIG=str(config))
+    assert result.exit_code == 1
+    assert "$.brief.budget_tokens" in result.stderr
+    assert str(config) in result.stderr
+
+
+def test_doctor_verify_and_rebuild_tell_the_state(terminal: Terminal, transcripts: Path) -> None:
+    terminal.run("mark", "one")
+    document = terminal.json("doctor")
+    assert isinstance(document, dict)
+    assert document["healthy"] is True
+    assert document["events"] == 1
+    assert document["transcripts_waiting"] == 2
+    assert terminal.json("verify") == {"events": 1, "problems": []}
+    assert terminal.json("rebuild") == {"events": 1}
+
+
+# -- Import and the first minute ------------------------------------------------------------------------------
+
+
+def test_import_takes_each_transcript_into_the_space_of_its_directory(terminal: Terminal, transcripts: Path) -> None:
+    """A-12: what agents read and wrote, and nothing crosses the wall."""
+    first = terminal.json("import", "claude-code")
+    again = terminal.json("import", "claude-code")
+
+    assert isinstance(first, dict)
+    [(name, result)] = first["spaces"].items()
+    assert name.startswith("shop-")
+    assert result["files"] == 2
+    assert result["events"] > 30
+    assert result["tally"]["broken"] == 0
+    assert isinstance(again, dict)
+    assert again["spaces"][name]["events"] == 0
+    assert again["spaces"][name]["unchanged"] == 2
+    assert terminal.json("events", "tail") == []
+    rows = terminal.json("events", "query", "--name", "file.read", "--space", name)
+    assert isinstance(rows, list)
+    assert {row["data"]["path"] for row in rows} == {"src/auth.py", "src/db.py", "src/missing.py"}
+    spaces = terminal.json("spaces")
+    assert isinstance(spaces, list)
+    assert {row["name"] for row in spaces} >= {name}
+
+
+def test_import_names_what_it_skips(terminal: Terminal, tmp_path: Path) -> None:
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    good = next(FIXTURES.glob("*transcript-a*")).read_bytes()
+    torn = b'{"type":"user","message":{"role":"us'
+    strange = b'{"type":"from-the-future","sessionId":"x","uuid":"y"}\n'
+    (folder / "t.jsonl").write_bytes(good + strange + b"\xff\xfe not json\n" + torn)
+    (folder / "notes.jsonl").write_text('{"a": 1}\n')
+
+    result = terminal.run("import", "claude-code", str(folder), "--store", str(tmp_path / "s.db"))
+
+    assert result.exit_code == 0, result.output
+    assert "from-the-future (1)" in result.stdout
+    assert "1 lines hold no readable record" in result.stdout
+    assert "still being written" in result.stdout
+    assert "1 files are no transcripts" in result.stdout
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_go_on(terminal: Terminal, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    (folder / "good.jsonl").write_bytes(next(FIXTURES.glob("*transcript-a*")).read_bytes())
+    (folder / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    result = terminal.run("import", "claude-code", str(folder), "--store", str(tmp_path / "s.db"))
+    assert "events from 1 transcripts" in result.stdout
+
+
+def test_up_without_transcripts_shows_the_sample_and_says_so(terminal: Terminal) -> None:
+    """U-11: one command to a first look, offline."""
+    result = terminal.run("up")
+    assert result.exit_code == 0, result.output
+    assert "this is the bundled sample" in result.stdout
+    assert "What your agents did lately" in result.stdout
+    assert "What the next agent would be told" in result.stdout
+    assert "mica search" in result.stdout
+    assert "--space sample" in result.stdout
+    document = terminal.json("up")
+    assert isinstance(document, dict)
+    assert document["is_sample"] is True
+    assert document["imported"]["sample"]["events"] == 0
+    assert document["brief"]["text"]
+
+
+def test_up_imports_what_it_finds(terminal: Terminal, transcripts: Path) -> None:
+    result = terminal.run("up")
+    assert result.exit_code == 0, result.output
+    assert "Found 2 transcripts" in result.stdout
+    assert "Explain how auth works" in result.stdout
+    assert "src/auth.py" in result.stdout
+    assert "sample" not in result.stdout
+
+
+def test_overview_of_a_space(terminal: Terminal, transcripts: Path) -> None:
+    terminal.run("up")
+    [name] = [row["name"] for row in json.loads(terminal.run("spaces", "--json").stdout)]
+    document = terminal.json("overview", "--space", name)
+    assert isinstance(document, dict)
+    assert document["overview"]["usage"]["answers"] == 15
+    assert document["overview"]["files"][0]["path"] == "src/auth.py"
+
+
+# -- The command as a process ---------------------------------------------------------------------------------
+
+
+def test_the_core_imports_nothing_heavy() -> None:
+    """Start-up is latency: numpy, servers and models stay out until they are used."""
+    heavy = (
+        "numpy asyncpg starlette uvicorn mcp textual onnxruntime pydantic discord xllamacpp pytest hypothesis".split()
+    )
+    script = f"import sys, mica; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_python_m_mica_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "mica", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("mica 0.")
+
+
+def test_a_closed_pipe_is_no_traceback(terminal: Terminal, transcripts: Path) -> None:
+    command = f"{sys.executable} -m mica up | head -1"
+    done = subprocess.run(["bash", "-c", command], env=terminal.variables, capture_output=True, text=True, check=True)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (2_500_000_000, "2.5 GB")])
+def test_sizes_are_for_people(number: int, said: str) -> None:
+    assert size(number) == said

@@ -1,0 +1,82 @@
+"""Gathering: all at once, one deadline, every failure named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from mica.errors import StoreUnavailable
+from mica.model import Passage
+from mica.select.gather import gather
+from mica.select.sources import Question
+from mica.testing.builders import START_AT, build
+
+QUESTION = Question(query="q", now=START_AT)
+
+
+class Told:
+    """A source that answers when told to."""
+
+    def __init__(self, name: str, *, wait: asyncio.Event | None = None, error: Exception | None = None) -> None:
+        self.name = name
+        self.wait = wait
+        self.error = error
+        self.was_cancelled = False
+
+    async def passages(self, question: Question) -> Sequence[Passage]:
+        if self.wait is not None:
+            try:
+                await self.wait.wait()
+            except asyncio.CancelledError:
+                self.was_cancelled = True
+                raise
+        if self.error is not None:
+            raise self.error
+        return [Passage(text=self.name, sources=(build(1).id,), tokens=1, score=1, at=START_AT, source=self.name)]
+
+
+async def test_sources_are_asked_at_the_same_time() -> None:
+    """TC-03: each waits for the other; one after the other would never end."""
+    first, second = asyncio.Event(), asyncio.Event()
+
+    class Rings(Told):
+        def __init__(self, name: str, *, ring: asyncio.Event, wait: asyncio.Event) -> None:
+            super().__init__(name, wait=wait)
+            self.ring = ring
+
+        async def passages(self, question: Question) -> Sequence[Passage]:
+            self.ring.set()
+            return await super().passages(question)
+
+    sources = [Rings("a", ring=first, wait=second), Rings("b", ring=second, wait=first)]
+    found = await gather(sources, QUESTION, deadline_s=60)
+    assert [passage.text for passage in found.passages] == ["a", "b"]
+    assert found.missing == {}
+
+
+async def test_a_hung_source_is_cancelled_and_named() -> None:
+    """TC-03, U-05"""
+    hung = Told("hung", wait=asyncio.Event())
+    found = await gather([hung, Told("fine")], QUESTION, deadline_s=0.05)
+    await asyncio.sleep(0)
+    assert [passage.text for passage in found.passages] == ["fine"]
+    assert found.missing == {"hung": "no answer within 40 ms"}
+    assert hung.was_cancelled
+
+
+async def test_a_failed_source_is_named_with_its_reason() -> None:
+    found = await gather([Told("down", error=StoreUnavailable("no route")), Told("fine")], QUESTION, deadline_s=1)
+    assert found.missing == {"down": "no route"}
+    assert len(found.passages) == 1
+
+
+async def test_a_programming_error_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await gather([Told("bug", error=ZeroDivisionError())], QUESTION, deadline_s=1)
+
+
+async def test_no_sources_are_no_passages() -> None:
+    found = await gather([], QUESTION, deadline_s=1)
+    assert (found.passages, found.missing) == ((), {})

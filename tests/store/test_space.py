@@ -1,0 +1,69 @@
+"""A directory's space: its repository, shared by worktrees, kept outside of it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from mica.store.space import file_of, space_of, spaces
+
+
+def git(*arguments: str, folder: Path) -> None:
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.com"]
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_every_folder_of_a_repository_is_one_space(tmp_path: Path) -> None:
+    home, shop = tmp_path / "home", tmp_path / "shop"
+    (shop / "src" / "deep").mkdir(parents=True)
+    git("init", folder=shop)
+    spaces_seen = {space_of(folder, home=home).file for folder in (shop, shop / "src", shop / "src" / "deep")}
+    [file] = spaces_seen
+    assert file.parent == home / "spaces"
+    assert file.name.startswith("shop-")
+    assert space_of(shop / "src", home=home).root == shop
+
+
+def test_worktrees_share_their_space(tmp_path: Path) -> None:
+    home, shop = tmp_path / "home", tmp_path / "shop"
+    shop.mkdir()
+    git("init", folder=shop)
+    git("commit", "--allow-empty", "-m", "first", folder=shop)
+    git("worktree", "add", str(tmp_path / "tree"), folder=shop)
+
+    main, tree = space_of(shop, home=home), space_of(tmp_path / "tree", home=home)
+
+    assert main.file == tree.file
+    assert tree.root == tmp_path / "tree"
+
+
+def test_two_repositories_of_one_name_are_two_spaces(tmp_path: Path) -> None:
+    for parent in ("a", "b"):
+        (tmp_path / parent / "shop" / ".git").mkdir(parents=True)
+    one, two = (space_of(tmp_path / parent / "shop", home=tmp_path) for parent in ("a", "b"))
+    assert one.name != two.name
+
+
+def test_a_folder_without_a_repository_is_its_own_space(tmp_path: Path) -> None:
+    (tmp_path / "plain" / "sub").mkdir(parents=True)
+    assert space_of(tmp_path / "plain", home=tmp_path) != space_of(tmp_path / "plain" / "sub", home=tmp_path)
+
+
+def test_a_folder_that_is_gone_still_has_a_space(tmp_path: Path) -> None:
+    gone = tmp_path / "gone" / "Ünïcode folder"
+    assert space_of(gone, home=tmp_path).name.startswith("n-code-folder-")
+
+
+def test_a_broken_git_file_is_no_repository(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / ".git").write_bytes(b"\xff\xfe")
+    assert space_of(tmp_path / "x", home=tmp_path).root == tmp_path / "x"
+
+
+def test_spaces_are_listed_by_use(tmp_path: Path) -> None:
+    assert spaces(tmp_path) == []
+    for name in ("old", "new"):
+        file = file_of(name, home=tmp_path)
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    assert {file.stem for file in spaces(tmp_path)} == {"old", "new"}

@@ -1,0 +1,74 @@
+"""Settings: one frozen value, and a bad file gets the exact key and the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mica.errors import InvalidSettings
+from mica.settings import load_settings
+
+
+def written(folder: Path, text: str) -> dict[str, str]:
+    (folder / "config.toml").write_text(text, encoding="utf-8")
+    return {"HOME": str(folder), "MICA_CONFIG": str(folder / "config.toml")}
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    settings = load_settings({"HOME": str(tmp_path)})
+    assert settings.brief.budget_tokens == 2_000
+    assert settings.brief.deadline_s == 0.1
+    assert settings.home.is_relative_to(tmp_path)
+    assert settings.transcripts == tmp_path / ".claude" / "projects"
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    variables = written(tmp_path, 'home = "~/elsewhere"\n[brief]\nbudget_tokens = 5\ndeadline_s = 1\n')
+    settings = load_settings({**variables, "MICA_BRIEF_BUDGET_TOKENS": "7"})
+    assert (settings.brief.budget_tokens, settings.brief.deadline_s) == (7, 1.0)
+    assert load_settings({**variables, "MICA_HOME": str(tmp_path / "third")}).home == tmp_path / "third"
+
+
+def test_folders_follow_the_desktop_standard(tmp_path: Path) -> None:
+    variables = {"HOME": str(tmp_path), "XDG_DATA_HOME": "/data", "CLAUDE_CONFIG_DIR": "/claude"}
+    settings = load_settings(variables)
+    assert settings.home == Path("/data/mica")
+    assert settings.transcripts == Path("/claude/projects")
+
+
+def test_trace_fields_of_the_parent_process_are_taken_up(tmp_path: Path) -> None:
+    settings = load_settings({"HOME": str(tmp_path), "TRACEPARENT": "00-x", "BAGGAGE": "a=b", "PATH": "/bin"})
+    assert settings.carrier == {"TRACEPARENT": "00-x", "BAGGAGE": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[brief]\nbudget_tokens = 'many'", r"\$\.brief\.budget_tokens"),
+        ("[brief]\nbudget_tokens = -1", r">= 0 - at `\$\.brief\.budget_tokens`"),
+        ("[brief]\ndeadline_s = 0", r"\$\.brief\.deadline_s"),
+        ("[brief]\nbudgt = 1", r"unknown field `budgt` - at `\$\.brief`"),
+        ("brief = 3", r"\$\.brief"),
+        ("home = 3", r"\$\.home"),
+        ("home = ''", r"\$\.home"),
+        ("colour = 'red'", "unknown field `colour`"),
+        ("[brief\n", "line 1"),
+        (b"home = '\xff'", "config.toml"),
+    ],
+)
+def test_a_bad_file_gets_the_key_and_the_reason(tmp_path: Path, text: str | bytes, said: str) -> None:
+    (tmp_path / "config.toml").write_bytes(text.encode() if isinstance(text, str) else text)
+    variables = {"HOME": str(tmp_path), "MICA_CONFIG": str(tmp_path / "config.toml")}
+    with pytest.raises(InvalidSettings, match=said):
+        load_settings(variables)
+
+
+def test_a_bad_variable_names_its_key(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match=r"\$\.brief\.deadline_s"):
+        load_settings({"HOME": str(tmp_path), "MICA_BRIEF_DEADLINE_S": "soon"})
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="does not exist"):
+        load_settings({"HOME": str(tmp_path), "MICA_CONFIG": str(tmp_path / "nope.toml")})
