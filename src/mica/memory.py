@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mica.errors import Backlogged, InvalidInput, MicaError, StoreUnavailable, UnknownEvent
+from mica.errors import Backlogged, DuplicateEvent, InvalidInput, MicaError, StoreUnavailable, UnknownEvent
 from mica.inject.render import render, room, with_cost
 from mica.model import (
     MARK,
@@ -207,7 +207,8 @@ class Memory:
                 if start == size:
                     done.unchanged += 1
                 else:
-                    chunks = _chunks(path, start=start if start < size else 0, root=root, tally=done.tally)
+                    tally = claude_code.Tally()
+                    chunks = _chunks(path, start=start if start < size else 0, root=root, tally=tally)
                     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
                         place, events = chunk
                         appended = await self._append_chunk(events, path=path, place=place, fingerprint=fingerprint)
@@ -216,6 +217,7 @@ class Memory:
                         progress = msgspec.structs.replace(progress, bytes_done=before + place, events=done.events)
                         on_progress(progress)
                     done.files += 1
+                    done.tally.add(tally, name=path.name)
             except OSError as error:
                 done.failed[str(path)] = error.strerror or str(error)
             progress = msgspec.structs.replace(
@@ -235,11 +237,17 @@ class Memory:
         reached = make_event(
             event_id(self._writer, next(self._sequence)),
             TRANSCRIPT_READ,
-            {"transcript": str(path), "bytes": place, "fingerprint": fingerprint},
+            {"transcript": str(path), "bytes": place, "fingerprint": fingerprint, "estimator": ESTIMATOR},
             at=self._clock(),
             origin="imported",
         )
-        appended = await self._store.append([*events, reached])
+        try:
+            appended = await self._store.append([*events, reached])
+        except DuplicateEvent:
+            # An earlier version of mica read the same records in its way. What was stored first stands.
+            fresh = [event for event in events if await self._store.event(event.id) is None]
+            appended = await self._store.append([*fresh, reached])
+            appended = Appended(stored=appended.stored, repeated=len(events) - len(fresh))
         return Appended(stored=appended.stored - 1, repeated=appended.repeated)
 
     async def _places_read(self) -> dict[_Transcript, int]:

@@ -130,7 +130,7 @@ def _skipped(result: Imported) -> list[str]:
     said = [f"{path} could not be read: {reason}" for path, reason in result.failed.items()]
     if tally.broken:
         number, reason = tally.complaints[0]
-        said.append(f"{tally.broken:,} lines hold no readable record, the first in line {number}: {reason}")
+        said.append(f"{tally.broken:,} lines hold no readable record, the first is line {number} of {reason}")
     if tally.unknown:
         kinds = ", ".join(f"{kind} ({count:,})" for kind, count in sorted(tally.unknown.items()))
         said.append(f"record types that this mica does not know were passed over: {kinds}")

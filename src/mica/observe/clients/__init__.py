@@ -1,0 +1,1 @@
+"""One module per coding agent: its transcripts and hook payloads, read into events."""

@@ -1,0 +1,163 @@
+"""Importing transcripts: idempotent, resumable, in any order, and nothing skipped without being counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import mica
+from mica import EventQuery, Memory
+from mica.memory import Progress
+from mica.model import Event
+from mica.observe.clients import claude_code
+from mica.store.ephemeral import EphemeralStore
+
+FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
+A, B, SUBAGENT = (FIXTURES / f"{name}.jsonl" for name in ("transcript-a", "transcript-b-compact-resume", "subagent"))
+
+
+async def stored(memory: Memory) -> dict[str, Event]:
+    """What an import left, without the places it reached."""
+    events = await memory.events(EventQuery(limit=None))
+    return {
+        event.id: msgspec.structs.replace(event, position=None) for event in events if event.name != "transcript.read"
+    }
+
+
+async def test_everything_of_the_recordings_is_there_once(memory: Memory) -> None:
+    """A-12: all reads and writes with their ranges; usage counted once for each answer."""
+    done = await memory.import_transcripts([A, B, SUBAGENT])
+
+    assert (done.files, done.repeated, done.failed) == (3, 0, {})
+    assert done.events == len(await stored(memory))
+    answers = [event for event in (await stored(memory)).values() if event.name == "model.answer"]
+    assert len(answers) == 7 + 8 + 2
+    assert sum(int(str(event.data["output_tokens"])) for event in answers) == 308 + 8 * 44 + 88
+    assert await memory.verify() == []
+
+
+async def test_importing_again_changes_nothing(memory: Memory) -> None:
+    """U-01: no duplicates."""
+    await memory.import_transcripts([A, B, SUBAGENT])
+    before = await stored(memory)
+
+    again = await memory.import_transcripts([A, B, SUBAGENT])
+
+    assert (again.events, again.repeated, again.unchanged) == (0, 0, 3)
+    assert await stored(memory) == before
+
+
+async def test_the_order_and_the_place_of_files_do_not_matter(
+    memory: Memory, tmp_path: Path, home: mica.Settings
+) -> None:
+    await memory.import_transcripts([A, B, SUBAGENT])
+    moved = []
+    for path in (SUBAGENT, B, A):
+        moved.append(tmp_path / f"moved-{path.name}")
+        moved[-1].write_bytes(path.read_bytes())
+    async with mica.open(":memory:", settings=home) as other:
+        await other.import_transcripts(moved, root=Path("/home/dev/shop"))
+        assert await stored(other) == await stored(memory)
+
+    copied = await memory.import_transcripts(moved, root=Path("/home/dev/shop"))
+    assert copied.events == 0
+    assert copied.repeated > 0
+
+
+@pytest.mark.parametrize("share", [0.1, 0.37, 0.5, 0.99])
+async def test_a_transcript_that_grows_is_taken_up_where_it_was_left(
+    memory: Memory, tmp_path: Path, share: float
+) -> None:
+    """Resumable: also when the first part ends in the middle of a line."""
+    whole = B.read_bytes()
+    path = tmp_path / "live.jsonl"
+    path.write_bytes(whole[: int(len(whole) * share)])
+    first = await memory.import_transcripts([path])
+    path.write_bytes(whole)
+    second = await memory.import_transcripts([path])
+    third = await memory.import_transcripts([path])
+
+    reference = Memory(EphemeralStore(), settings=memory._settings)
+    await reference.import_transcripts([B])
+    assert await stored(memory) == await stored(reference)
+    assert first.events + second.events == len(await stored(memory))
+    assert third.unchanged == 1
+    await reference.close()
+
+
+async def test_an_import_that_was_cut_off_goes_on(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk and the place it reaches are stored together: nothing is lost, nothing doubled."""
+    monkeypatch.setattr("mica.memory.CHUNK_EVENTS", 5)
+    seen: list[Progress] = []
+
+    class Cut(Exception):  # noqa: N818
+        pass
+
+    def cut(progress: Progress) -> None:
+        seen.append(progress)
+        if len(seen) == 3:
+            raise Cut
+
+    with pytest.raises(Cut):
+        await memory.import_transcripts([A], on_progress=cut)
+    part = len(await stored(memory))
+    rest = await memory.import_transcripts([A])
+
+    assert 0 < part < part + rest.events == len(await stored(memory))
+    assert rest.repeated == 0
+
+
+async def test_progress_only_grows_and_ends_at_the_whole(memory: Memory) -> None:
+    seen: list[Progress] = []
+    await memory.import_transcripts([A, B, SUBAGENT], on_progress=seen.append)
+    done = [progress.bytes_done for progress in seen]
+    assert done == sorted(done)
+    assert (seen[-1].bytes_done, seen[-1].files_done) == (seen[-1].bytes, 3)
+
+
+async def test_a_replaced_file_is_read_from_its_beginning(memory: Memory, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(B.read_bytes())
+    await memory.import_transcripts([path])
+    path.write_bytes(A.read_bytes())
+    done = await memory.import_transcripts([path])
+    assert done.events > 0
+    assert await memory.unread([path]) == []
+
+
+async def test_records_read_otherwise_by_an_earlier_version_stand(memory: Memory) -> None:
+    """An event is never changed, and an import does not stop at it."""
+    [(_, first), *_] = list(claude_code.read(A, tally=claude_code.Tally()))
+    older = msgspec.structs.replace(first[0], data={"read": "otherwise"})
+    await memory._store.append([older])
+
+    done = await memory.import_transcripts([A])
+
+    assert done.repeated == 1
+    assert (await memory.event(older.id)).data == {"read": "otherwise"}
+    assert await memory.unread([A]) == []
+
+
+async def test_a_file_that_vanishes_is_named(memory: Memory, tmp_path: Path) -> None:
+    locked = tmp_path / "folder.jsonl"
+    locked.mkdir()
+    done = await memory.import_transcripts([locked, A])
+    assert list(done.failed) == [str(locked)]
+    assert done.files == 1
+
+
+async def test_subagents_of_a_turn_that_nobody_typed_have_a_parent(memory: Memory, tmp_path: Path) -> None:
+    """TE-02: no reference dangles."""
+
+    def without_prompt(line: str) -> bool:
+        record = json.loads(line)
+        return not (record.get("type") == "user" and isinstance(record["message"]["content"], str))
+
+    path = tmp_path / "untyped.jsonl"
+    path.write_text("\n".join(filter(without_prompt, B.read_text().splitlines())) + "\n")
+    await memory.import_transcripts([path, SUBAGENT])
+    assert await memory.verify() == []
+    assert [e.name for e in await memory.events(EventQuery(names=("turn.started",)))] == ["turn.started"]
