@@ -264,7 +264,7 @@ async def _look(
     brief = await memory.brief(budget_tokens=BRIEF_TOKENS, deadline_s=LOOK_DEADLINE_S, is_preview=True)
 
     def for_people(console: Console) -> None:
-        console.print(first_look(title, seen, brief, width=console.width))
+        console.print(first_look(title, seen, brief))
         if results is None:
             return
         for name, result in results.items():

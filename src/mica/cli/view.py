@@ -14,13 +14,14 @@ from mica.select.overview import FileLine, Overview, SessionLine
 
 BAR = "▏▎▍▌▋▊▉█"
 BAR_CELLS = 8
+LINE_CHARACTERS = 300  # of a prompt; the table cuts it to the width of the terminal
 
 
-def first_look(title: str, seen: Overview, brief: Brief, *, width: int) -> RenderableType:
+def first_look(title: str, seen: Overview, brief: Brief) -> RenderableType:
     """Everything on one screen."""
     parts: list[RenderableType] = [Text.from_markup(f"[bold]{escape(title)}[/]  {_totals(seen)}")]
     if seen.sessions:
-        parts.append(_titled("What your agents did lately", _sessions(seen.sessions, width)))
+        parts.append(_titled("What your agents did lately", _sessions(seen.sessions)))
     if seen.files:
         parts.append(_titled("Files they keep coming back to, and what reading them cost", _files(seen.files)))
     told = Text(brief.text or "nothing yet: there are no marks in this space", overflow="fold")
@@ -45,20 +46,18 @@ def _totals(seen: Overview) -> str:
     )
 
 
-def _sessions(lines: tuple[SessionLine, ...], width: int) -> Table:
+def _sessions(lines: tuple[SessionLine, ...]) -> Table:
     table = Table(box=None, expand=True, padding=(0, 1), show_edge=False)
     table.add_column("when", style="dim", no_wrap=True)
-    table.add_column("asked → answered", ratio=1)
-    for name in ("reads", "edits", "shell", "failed", "tokens read"):
+    table.add_column("asked → answered", ratio=1, no_wrap=True, overflow="ellipsis")
+    for name in ("prompts", "reads", "edits", "shell", "failed", "tokens read"):
         table.add_column(name, justify="right", no_wrap=True)
-    room = max(30, width - 60)
     for line in lines:
-        asked = escape(one_line(line.prompt or "(no prompt)", room))
-        more = f" [dim]+{line.prompts - 1} prompts[/]" if line.prompts > 1 else ""
-        answered = f"\n[dim]→ {escape(one_line(line.closing, room))}[/]" if line.closing else ""
+        asked = escape(one_line(line.prompt or "(no prompt)", LINE_CHARACTERS))
+        answered = f"\n[dim]→ {escape(one_line(line.closing, LINE_CHARACTERS))}[/]" if line.closing else ""
         failed = f"[red]{line.failures}[/]" if line.failures else "0"
-        numbers = [str(line.reads), str(line.edits), str(line.commands), failed, _short(line.tokens_read)]
-        table.add_row(local(line.ended_at), f"{asked}{more}{answered}", *numbers)
+        numbers = [line.prompts, line.reads, line.edits, line.commands]
+        table.add_row(local(line.ended_at), asked + answered, *map(str, numbers), failed, _short(line.tokens_read))
     return table
 
 

@@ -1,0 +1,49 @@
+"""The examples in README and docs run, and print what they say."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```)?", re.DOTALL)
+EXAMPLES = [
+    pytest.param(found["code"], found["output"], id=f"{page.name}:{page.read_text()[: found.start()].count(chr(10)) + 1}")
+    for page in PAGES
+    for found in EXAMPLE.finditer(page.read_text(encoding="utf-8"))
+]
+
+
+def run(code: str) -> str:
+    """What a block of code prints; it may await at its top level."""
+    compiled = compile(code, "example", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        result = eval(compiled, {"__name__": "__main__"})  # the example itself, from our own pages
+        if inspect.iscoroutine(result):
+            asyncio.run(result)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize(("code", "output"), EXAMPLES)
+def test_an_example_prints_what_the_page_says(
+    code: str, output: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    printed = run(code)
+    if output is not None:
+        pattern = ".*?".join(re.escape(part) for part in output.split("…"))
+        assert re.fullmatch(pattern, printed), printed
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 3
