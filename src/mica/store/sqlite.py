@@ -202,16 +202,14 @@ class SqliteCore:
     def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         found: dict[int, tuple[int, int, int]] = {}  # position: length, ordinal, length of the session
         wanted = set(positions)
+        chosen = (
+            "SELECT position, length, session FROM texts WHERE is_mark AND position IN (SELECT value FROM json_each(?))"
+        )
         sessions = set()
-        for position in wanted:
-            for length, session in self._rows(
-                "SELECT length, session FROM texts WHERE position = ? AND is_mark", (position,)
-            ):
-                if session is None:
-                    found[position] = (length, 0, length)
-                else:
-                    sessions.add(session)
-        for session in sessions:
+        for position, length, session in self._rows(chosen, (_json(sorted(wanted)),)):
+            found[position] = (length, 0, length)
+            sessions.add(session)
+        for session in sessions - {None}:
             in_order = "SELECT position, length FROM texts WHERE session = ? AND is_mark ORDER BY at, position"
             together = list(self._rows(in_order, (session,)))
             whole = sum(length for _, length in together)
@@ -219,10 +217,12 @@ class SqliteCore:
                 if position in wanted:
                     near = range(max(0, middle - neighbours), min(len(together), middle + neighbours + 1))
                     found |= {together[ordinal][0]: (together[ordinal][1], ordinal, whole) for ordinal in near}
+        rest = "WHERE position IN (SELECT value FROM json_each(?)) ORDER BY position"
+        events = self._read(rest, (_json(sorted(found)),))
         return [
             Text(mark=mark_of(event), length=length, ordinal=ordinal, session_length=whole)
-            for position, (length, ordinal, whole) in sorted(found.items())
-            if (event := self.event_at(position))
+            for event in events
+            for length, ordinal, whole in [found[event.position or 0]]
         ]
 
     def agents(self) -> list[str]:
@@ -598,6 +598,10 @@ class SqliteStore:
     def _end(self, core: SqliteCore) -> None:
         self._thread.submit(core.close).result()
         self._thread.shutdown()
+
+
+def _json(numbers: Sequence[int]) -> str:
+    return msgspec.json.encode(numbers).decode()
 
 
 def _digest(encoded: bytes) -> bytes:
