@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
@@ -22,6 +24,7 @@ from mica.store import sqlite
 from mica.store.sqlite import SqliteCore, SqliteStore
 from mica.store.sqlite_file import APPLICATION_ID, migrations
 from mica.testing import build
+from mica.testing.builders import START_AT
 
 SCHEMA = Path(sqlite.__file__).parent / "schema" / "sqlite.sql"
 
@@ -86,6 +89,63 @@ def test_an_event_cannot_be_changed_even_by_sql(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.IntegrityError, match="never changed"):
         connection.execute("UPDATE events SET data = '{}'")
     connection.close()
+
+
+def test_all_files_together_are_smaller_than_events_with_embedded_contexts(tmp_path: Path) -> None:
+    """TE-06, E-02: counted over every file, indexes included, against one JSON line for each event."""
+    core = SqliteCore(tmp_path / "space.db")
+    contexts = [
+        Context(session=f"session-{n}", agent=f"agent-{n % 5}", user="ann", task="find out why the login loses it")
+        for n in range(100)
+    ]
+    events = [
+        build(n, "tool.ran", {"tool": "search", "query": f"what is {n}", "ok": True}, context=contexts[n // 50])
+        for n in range(5_000)
+    ]
+    core.append(events)
+    sizes = core.sizes()
+    core.close()
+    embedded = sum(len(msgspec.json.encode(event)) + 1 for event in events)
+
+    on_disk = sum(file.stat().st_size for file in tmp_path.iterdir())
+
+    assert sizes.contexts == 100
+    assert on_disk < embedded
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda core: core.event(build(1).id),
+        lambda core: core.event_at(1),
+        lambda core: core.chain(build(1).id),
+        lambda core: core.chain("req-1"),
+        lambda core: core.ancestors(build(3).id),
+        lambda core: core.descendants(build(1).id),
+        lambda core: core.events(EventQuery(session="s1", limit=10)),
+        lambda core: core.events(EventQuery(agent="a", limit=10)),
+        lambda core: core.events(EventQuery(names=("file.*",), limit=10)),
+        lambda core: core.events(EventQuery(since=START_AT, until=START_AT, limit=10)),
+        lambda core: core.events(EventQuery(text="cookie", limit=10)),
+        lambda core: core.postings(["cooki"]),
+        lambda core: core.texts([1]),
+    ],
+)
+def test_no_read_scans_the_log(tmp_path: Path, read: Callable[[SqliteCore], object]) -> None:
+    """TE-10: what a question costs does not grow with the log: an index leads to the rows."""
+    core = SqliteCore(tmp_path / "space.db")
+    root = build(1, "mark", {"text": "cookie"}, context=Context(session="s1", agent="a", correlation="req-1"))
+    core.append([root, child := build(2, "file.read", parent=root), build(3, "mark", {"text": "x"}, parent=child)])
+    statements: list[tuple[str, apsw.Bindings | None]] = []
+    core._connection.exec_trace = lambda _, text, bindings: bool(statements.append((text, bindings))) or True
+    read(core)
+    core._connection.exec_trace = None
+
+    assert statements
+    for text, bindings in statements:
+        plan = [str(row[3]) for row in core._connection.execute(f"EXPLAIN QUERY PLAN {text}", bindings)]
+        assert not [step for step in plan if step.startswith("SCAN") and "events" in step and "INDEX" not in step], text
+    core.close()
 
 
 # -- Files that are not ours, or not whole --------------------------------------------------------------------
@@ -225,7 +285,7 @@ def test_a_disk_that_refuses_to_grow_is_an_error_and_the_store_stays_whole(tmp_p
 
 
 def test_verify_names_stale_indexes_and_rebuild_mends_them(tmp_path: Path) -> None:
-    """U-07"""
+    """U-07, TE-14: every row of the index leads to the event it was made from."""
     core = SqliteCore(tmp_path / "space.db")
     core.append([build(1, "mark", {"text": "one two"})])
     core._connection.execute("UPDATE texts SET length = 9")
@@ -253,6 +313,19 @@ async def test_no_thread_is_left_behind(tmp_path: Path) -> None:
     await store.close()
     left = {thread.name for thread in threading.enumerate()} - before
     assert not any("mica" in name for name in left)
+
+
+async def test_the_event_loop_goes_on_while_events_are_written(tmp_path: Path) -> None:
+    """TE-11: writing happens on the store's own thread."""
+    store = await SqliteStore.open(tmp_path / "space.db")
+    writing = asyncio.create_task(store.append([build(n, "mark", {"text": f"mark {n}"}) for n in range(3_000)]))
+    turns = 0
+    while not writing.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10
+    assert await writing == Appended(stored=3_000)
+    await store.close()
 
 
 async def test_a_cancelled_append_is_whole_or_absent_and_can_be_repeated(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class StoreContract:
     # -- Append -----------------------------------------------------------------------------------------------
 
     async def test_what_was_appended_reads_back_equal(self, store: Store) -> None:
-        """E-02, TE-05: content, context, lineage and provenance survive, whatever the size of the payload."""
+        """E-02, E-05, TE-05: content, context, lineage and provenance survive, whatever the size."""
         context = Context(session="s1", agent="scout", user="ann", task="login", labels=(("branch", "main"),))
         root = build(1, "tool.ran", {"n": 1, "f": 0.5, "none": None, "nul": "a\0b", "list": [1, "x", {"y": []}]})
         child = build(
