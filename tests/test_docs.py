@@ -16,7 +16,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```)?", re.DOTALL)
 EXAMPLES = [
-    pytest.param(found["code"], found["output"], id=f"{page.name}:{page.read_text()[: found.start()].count(chr(10)) + 1}")
+    pytest.param(
+        found["code"], found["output"], id=f"{page.name}:{page.read_text()[: found.start()].count(chr(10)) + 1}"
+    )
     for page in PAGES
     for found in EXAMPLE.finditer(page.read_text(encoding="utf-8"))
 ]

@@ -16,7 +16,8 @@ from mica.observe.clients.commits import commits
 from mica.observe.clients.ranges import Shown, changed, line_count, numbered, relative, shown
 from mica.observe.clients.records import Tally
 from mica.observe.redact import redact
-from mica.observe.shell import ShellStep, steps
+from mica.observe.shell import steps
+from mica.observe.shell_lines import ShellStep
 from mica.tokens import estimate
 
 COMMAND_CHARACTERS_MAX = 20_000  # longer ones carry a file or a program, whose text is no evidence of navigation

@@ -1,0 +1,70 @@
+"""What the benchmarks share: costs of a call, rounds in turn, tables, and the JSON line at the end."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Cost(NamedTuple):
+    """What a call took; CPU is that of all threads of the process."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def measured(call: Callable[[], T]) -> tuple[T, Cost]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = call()
+    return result, Cost(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of all values does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -int(-len(ordered) * share // 1) - 1))]
+
+
+def spread(values: Sequence[float], *, digits: int = 2) -> str:
+    """The minimum and the median, which say more of a busy machine than a mean."""
+    return f"{min(values):,.{digits}f} – {median(values):,.{digits}f}"
+
+
+def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; the first column is text, the others are numbers."""
+    widths = [max(len(row[index]) for row in (columns, *rows)) for index in range(len(columns))]
+    print(f"\n{title}")
+    for row in (columns, ["-" * width for width in widths], *rows):
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        print("  " + "  ".join(cells).rstrip())
+
+
+def machine() -> str:
+    """What the numbers were measured with."""
+    return f"mica {version('mica')}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+
+
+def finish(numbers: Mapping[str, float | int]) -> None:
+    """End the output with one JSON line."""
+    rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in numbers.items()}
+    print()
+    print(json.dumps(rounded))
+    sys.stdout.flush()
+
+
+def check(holds: bool, promise: str) -> None:  # noqa: FBT001  # reads like an assert, and `python -O` keeps it
+    """End the run when a promise does not hold: a fast number over lost events is worth nothing."""
+    if not holds:
+        raise SystemExit(f"broken promise: {promise}")
