@@ -13,8 +13,8 @@ from mica.cli import cli
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
 BEGINNING = """# Commands
 
-Written by `scripts/cli_page.py` from the commands themselves. Results go to standard output, everything else to standard
-error; `--json` prints one document. An error of ours is one line, `mica: …`, and exits 1; wrong usage exits 2.
+Written by `scripts/cli_page.py` from the commands themselves. Results go to standard output, everything else to
+standard error; `--json` prints one document. An error of ours is one line, `mica: …`, and exits 1; wrong usage exits 2.
 """
 
 

@@ -93,7 +93,7 @@ async def test_an_import_that_was_cut_off_goes_on(memory: Memory, monkeypatch: p
     monkeypatch.setattr("mica.memory.CHUNK_EVENTS", 5)
     seen: list[Progress] = []
 
-    class Cut(Exception):  # noqa: N818
+    class Cut(Exception):
         pass
 
     def cut(progress: Progress) -> None:
@@ -131,7 +131,7 @@ async def test_a_replaced_file_is_read_from_its_beginning(memory: Memory, tmp_pa
 async def test_records_read_otherwise_by_an_earlier_version_stand(memory: Memory) -> None:
     """An event is never changed, and an import does not stop at it."""
     [(_, first), *_] = list(claude_code.read(A, tally=claude_code.Tally()))
-    older = msgspec.structs.replace(first[0], data={"read": "otherwise"})
+    older = msgspec.structs.replace(first[0], body=b'{"read":"otherwise"}')
     await memory._store.append([older])
 
     done = await memory.import_transcripts([A])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mica.tokens import ESTIMATOR, estimate
+from mica.tokens import ESTIMATOR, about, estimate
 
 CHUNK_CHARACTERS = 2_000
 # Every order of letters, digits, blanks, line ends and punctuation; and whatever else Unicode has.
@@ -149,3 +149,10 @@ def test_a_megabyte_of_anything_is_counted_in_a_moment(text: str) -> None:
 
 def test_the_estimator_has_a_name_and_a_version() -> None:
     assert ESTIMATOR == "regex-1"
+
+
+@pytest.mark.parametrize("length", [0, 100, 8_192, 8_193, 40_000, 300_000])
+def test_a_long_text_is_estimated_by_samples_nearly_as_well(length: int) -> None:
+    text = python_code()[:length]
+    whole = estimate(text)
+    assert abs(about(text) - whole) <= (0.08 * whole if length > 8_192 else 0)

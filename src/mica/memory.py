@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from mica.errors import Backlogged, DuplicateEvent, InvalidInput, MicaError, StoreUnavailable, UnknownEvent
-from mica.inject.render import render, room, with_cost
+from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
     MARK,
     Appended,
@@ -254,7 +254,7 @@ class Memory:
         """How far each transcript was read."""
         places: dict[_Transcript, int] = {}
         for event in await self._store.events(EventQuery(names=(TRANSCRIPT_READ,), limit=None)):
-            place = msgspec.convert(event.data, _Place)
+            place = msgspec.json.decode(event.body, type=_Place)
             places[_Transcript(place.transcript, place.fingerprint)] = place.bytes
         return places
 
@@ -318,7 +318,8 @@ class Memory:
         gathered = await gather(self._sources, Question(query=query, now=now or self._clock()), deadline_s=left_s)
         missing |= gathered.missing
         offered = [with_cost(passage) for passage in gathered.passages]
-        chosen, left_out = fit(offered, budget_tokens=room(budget_tokens, missing=missing))
+        left_tokens = room(budget_tokens, missing=missing)
+        chosen, left_out = fit(offered, budget_tokens=left_tokens, day_tokens=DAY_TOKENS)
         brief = render(query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=missing)
         return brief if is_preview else msgspec.structs.replace(brief, receipt=self._receipt(brief))
 

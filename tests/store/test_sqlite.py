@@ -18,6 +18,7 @@ import apsw
 import msgspec
 import pytest
 
+from mica.cli.output import event_document
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.model import Appended, Context, EventQuery, writer_named
 from mica.store import sqlite
@@ -105,7 +106,7 @@ def test_all_files_together_are_smaller_than_events_with_embedded_contexts(tmp_p
     core.append(events)
     sizes = core.sizes()
     core.close()
-    embedded = sum(len(msgspec.json.encode(event)) + 1 for event in events)
+    embedded = sum(len(msgspec.json.encode(event_document(event))) + 1 for event in events)
 
     on_disk = sum(file.stat().st_size for file in tmp_path.iterdir())
 
@@ -137,7 +138,12 @@ def test_no_read_scans_the_log(tmp_path: Path, read: Callable[[SqliteCore], obje
     root = build(1, "mark", {"text": "cookie"}, context=Context(session="s1", agent="a", correlation="req-1"))
     core.append([root, child := build(2, "file.read", parent=root), build(3, "mark", {"text": "x"}, parent=child)])
     statements: list[tuple[str, apsw.Bindings | None]] = []
-    core._connection.exec_trace = lambda _, text, bindings: bool(statements.append((text, bindings))) or True
+
+    def trace(_: object, text: str, bindings: apsw.Bindings | None) -> bool:
+        statements.append((text, bindings))
+        return True
+
+    core._connection.exec_trace = trace
     read(core)
     core._connection.exec_trace = None
 

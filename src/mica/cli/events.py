@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import click
@@ -49,7 +49,7 @@ async def show(memory: Memory, output: Output, *, reference: str) -> None:
         for name, value in event_document(event).items():
             if name != "data":
                 console.print(f"[dim]{name:>12}[/]  {escape(_plain(value))}", soft_wrap=True)
-        console.print_json(msgspec.json.encode(event.data).decode())
+        console.print_json(event.body.decode())
 
     output.show(event_document(event), for_people)
 
@@ -141,16 +141,17 @@ def _list(output: Output, found: Sequence[Event]) -> None:
 def _line(event: Event, width: int) -> str:
     who = event.context.agent or event.context.user or event.origin
     colour = "red" if event.error else "cyan"
-    text = event.data.get("text") or event.data.get("command") or _place(event)
-    shown = text if isinstance(text, str) else msgspec.json.encode(event.data).decode()
+    data = event.data
+    text = data.get("text") or data.get("command") or _place(data)
+    shown = text if isinstance(text, str) else event.body.decode()
     return (
         f"[green]#{event.position}[/] [dim]{local(event.at)}[/] [{colour}]{escape(event.name)}[/] "
         f"[dim]{escape(one_line(who, 20))}[/] {escape(one_line(shown, max(20, width)))}"
     )
 
 
-def _place(event: Event) -> str | None:
-    path, start, end = (event.data.get(name) for name in ("path", "start_line", "end_line"))
+def _place(data: Mapping[str, object]) -> str | None:
+    path, start, end = (data.get(name) for name in ("path", "start_line", "end_line"))
     if not isinstance(path, str):
         return None
     return f"{path}:{start}-{end}" if start is not None and end is not None else path

@@ -97,7 +97,9 @@ def space_name(memory_target: Path | str) -> str:
 
 def event_document(event: Event) -> dict[str, object]:
     """An event as JSON shows it: labels as an object, empty context fields left out."""
-    document: dict[str, object] = msgspec.to_builtins(event)
+    document: dict[str, object] = msgspec.to_builtins(msgspec.structs.replace(event, body=b""))
+    document["data"] = event.data
+    del document["body"]
     context = {name: value for name, value in msgspec.to_builtins(event.context).items() if name != "labels"}
     if event.context.labels:
         context["labels"] = dict(event.context.labels)

@@ -117,14 +117,21 @@ _WORDS = re.compile(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 
+_HINTS = [
+    *((hint, number) for number, pattern in enumerate(PATTERNS) for hint in pattern.hints),
+    *((hint, len(PATTERNS)) for hint in _KEY_HINTS),
+]
+
+
 def redact(text: str) -> str:
     """The text with every known kind of secret replaced by `[redacted:<kind>]`."""
     hints = text.lower()
-    for pattern in PATTERNS:
-        if any(hint in hints for hint in pattern.hints):
-            text = pattern.regex.sub(partial(_replaced, kind=pattern.kind), text)
-    if any(hint in hints for hint in _KEY_HINTS):
-        text = _KEY.sub(_assigned, text)
+    hinted = {number for hint, number in _HINTS if hint in hints}
+    for number in sorted(hinted):
+        if number == len(PATTERNS):
+            text = _KEY.sub(_assigned, text)
+        else:
+            text = PATTERNS[number].regex.sub(partial(_replaced, kind=PATTERNS[number].kind), text)
     return text
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date
 
 from mica.model import Passage
 from mica.words import words
 
 
-def fit(passages: Iterable[Passage], *, budget_tokens: int) -> tuple[list[Passage], int]:
+def fit(passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0) -> tuple[list[Passage], int]:
     """The passages to show, best first, and how many others were found and left out.
 
     What does not fit is skipped and the next one tried. A passage that says what a better one says is no second
-    claim: it is neither shown nor counted.
+    claim: it is neither shown nor counted. The first passage of a day pays for the line that names the day.
     """
     chosen: list[Passage] = []
     said: set[tuple[str, ...]] = set()
+    days: set[date] = set()
     left_tokens = budget_tokens
     left_out = 0
     for passage in sorted(passages, key=lambda passage: (-passage.score, passage.at, passage.sources, passage.text)):
@@ -23,9 +25,11 @@ def fit(passages: Iterable[Passage], *, budget_tokens: int) -> tuple[list[Passag
         if claim in said:
             continue
         said.add(claim)
-        if passage.tokens <= left_tokens:
+        cost = passage.tokens + (0 if passage.at.date() in days else day_tokens)
+        if cost <= left_tokens:
             chosen.append(passage)
-            left_tokens -= passage.tokens
+            days.add(passage.at.date())
+            left_tokens -= cost
         else:
             left_out += 1
     return chosen, left_out

@@ -100,7 +100,8 @@ def _count(lines: dict[str, SessionLine], session: str, event: Event) -> None:
     line.ended_at = max(line.ended_at, event.at)
     line.failures += event.error
     if event.name == MARK:
-        text, tags = str(event.data.get("text", "")), event.data.get("tags")
+        data = event.data
+        text, tags = str(data.get("text", "")), data.get("tags")
         tags = tags if isinstance(tags, list) else []
         if "prompt" in tags:
             line.prompts += 1
@@ -108,8 +109,9 @@ def _count(lines: dict[str, SessionLine], session: str, event: Event) -> None:
         elif "closing" in tags:
             line.closing = text
     elif event.name == "command.run":
+        data = event.data
         line.prompts += 1
-        line.prompt = line.prompt or f"/{event.data.get('name')} {event.data.get('args') or ''}".replace("//", "/")
+        line.prompt = line.prompt or f"/{data.get('name')} {data.get('args') or ''}".replace("//", "/")
     elif event.name == "shell.run":
         line.commands += 1
     elif event.name in STEP_NAMES and not event.error:
@@ -121,6 +123,7 @@ def _count(lines: dict[str, SessionLine], session: str, event: Event) -> None:
 
 def _add(usage: Usage, event: Event) -> None:
     usage.answers += 1
+    data = event.data
     for field in ("input_tokens", "cache_write_tokens", "cache_read_tokens", "output_tokens"):
-        value = event.data.get(field)
+        value = data.get(field)
         setattr(usage, field, getattr(usage, field) + (value if isinstance(value, int) else 0))

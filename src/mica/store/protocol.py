@@ -155,7 +155,7 @@ def broken_lineage(events: Iterable[Event]) -> list[str]:
     children: list[Event] = []
     for event in events:
         refs[event.id] = event.ref
-        children.append(msgspec.structs.replace(event, data={}))
+        children.append(msgspec.structs.replace(event, body=b""))
     problems = []
     for event in children:
         parent = refs.get(event.parent_id) if event.parent_id else None

@@ -37,8 +37,6 @@ from mica.model import (
     Ref,
     Text,
     WriterId,
-    decode_data,
-    encode_data,
     event_id,
     mark_of,
     name_pattern,
@@ -78,6 +76,7 @@ class SqliteCore:
         self._path = path
         self._words: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}, "terms": {}}
         self._contexts: dict[Context, int] = {}
+        self._refs: dict[EventId, Ref] = {}
         self._read_contexts: dict[int, Context] = {}
         self._read_words: dict[tuple[str, int], str] = {}
         with translated(path):
@@ -96,18 +95,17 @@ class SqliteCore:
     def append(self, events: Sequence[Event]) -> Appended:
         repeated = 0
         with self._writing():
+            position = self._last_position()
             for event in events:
                 check_event(event, self._ref(event.parent_id) if event.parent_id else None)
-                position = self._insert(event)
-                if position is None:
-                    known = self.event(event.id)
-                    if known is None or msgspec.structs.replace(known, position=None) != msgspec.structs.replace(
-                        event, position=None
-                    ):
-                        raise DuplicateEvent(event.id)
-                    repeated += 1
-                else:
+                if self._insert(event, position + 1):
+                    position += 1
                     self._index(event, position)
+                    _remember(self._refs, event.id, event.ref)
+                elif self._differs(event):
+                    raise DuplicateEvent(event.id)
+                else:
+                    repeated += 1
         return Appended(stored=len(events) - repeated, repeated=repeated)
 
     def event(self, identifier: EventId) -> Event | None:
@@ -286,20 +284,26 @@ class SqliteCore:
 
     def _forget(self) -> None:
         self._contexts.clear()
+        self._refs.clear()
         self._read_contexts.clear()
         self._read_words.clear()
         for cache in self._words.values():
             cache.clear()
 
-    def _insert(self, event: Event) -> int | None:
-        """Its new position, or None when its id is there already."""
+    def _last_position(self) -> int:
+        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _differs(self, event: Event) -> bool:
+        known = self.event(event.id)
+        return known is None or msgspec.structs.replace(known, position=event.position) != event
+
+    def _insert(self, event: Event, position: int) -> bool:
+        """Store an event at this position; False when its id is there already."""
         writer, sequence = self._key(event.id)
-        known = "SELECT 1 FROM events WHERE writer = ? AND sequence = ?"
-        if self._connection.execute(known, (writer, sequence)).fetchone():
-            return None
-        encoded = encode_data(event.name, event.data)
-        is_inline = len(encoded) <= INLINE_BYTES_MAX
+        is_inline = len(event.body) <= INLINE_BYTES_MAX
         row = (
+            position,
             writer,
             sequence,
             self._number("names", event.name),
@@ -310,16 +314,15 @@ class SqliteCore:
             event.depth,
             ORIGINS.index(event.origin),
             int(event.error),
-            encoded.decode() if is_inline else None,
-            None if is_inline else self._payload_number(encoded),
+            event.body.decode() if is_inline else None,
+            None if is_inline else self._payload_number(event.body),
         )
         self._connection.execute(
-            """INSERT INTO events (writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
-                parent_sequence, depth, origin, error, data, payload)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            f"""INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            ON CONFLICT (writer, sequence) DO NOTHING""",
             row,
         )
-        return self._connection.last_insert_rowid()
+        return self._connection.changes() == 1
 
     def _index(self, event: Event, position: int) -> None:
         text = searchable_text(event)
@@ -417,14 +420,15 @@ class SqliteCore:
         (position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer, parent_sequence,
          depth, origin, error, data, payload) = row  # fmt: skip
         if data is None:
-            body = self._one("SELECT body FROM payloads WHERE id = ?", (payload,))[0]
-            data = zstd.decompress(body)
+            body = zstd.decompress(self._one("SELECT body FROM payloads WHERE id = ?", (payload,))[0])
+        else:
+            body = data.encode()
         parent = None if parent_writer is None else self._id(parent_writer, parent_sequence)
         return Event(
             id=self._id(writer, sequence),
             name=self._word("names", name),
             at=EPOCH + timedelta(microseconds=at),
-            data=decode_data(data),
+            body=body,
             context=self._context(context),
             root_id=self._id(root_writer, root_sequence),
             parent_id=parent,
@@ -457,13 +461,19 @@ class SqliteCore:
         return context
 
     def _ref(self, identifier: EventId) -> Ref | None:
+        if (known := self._refs.get(identifier)) is not None:
+            return known
         writer, sequence = split_id(identifier)
         row = self._connection.execute(
             """SELECT root_writer, root_sequence, depth FROM events
             WHERE writer = (SELECT id FROM writers WHERE name = ?) AND sequence = ?""",
             (writer, sequence),
         ).fetchone()
-        return None if row is None else Ref(identifier, self._id(row[0], row[1]), row[2])
+        if row is None:
+            return None
+        found = Ref(identifier, self._id(row[0], row[1]), row[2])
+        _remember(self._refs, identifier, found)
+        return found
 
     def _conditions(self, query: EventQuery) -> tuple[list[str], list[str | int]]:
         conditions: list[str] = []

@@ -18,7 +18,7 @@ from mica.observe.clients.records import Tally
 from mica.observe.redact import redact
 from mica.observe.shell import steps
 from mica.observe.shell_lines import ShellStep
-from mica.tokens import estimate
+from mica.tokens import about
 
 COMMAND_CHARACTERS_MAX = 20_000  # longer ones carry a file or a program, whose text is no evidence of navigation
 ERROR_CHARACTERS_MAX = 2_000  # an error says at its beginning what is wrong; what follows is tool output
@@ -280,7 +280,7 @@ def _text(raw: msgspec.Raw, tally: Tally) -> str | None:
 
 
 def _tokens(text: str) -> int | None:
-    return estimate(text) if text else None
+    return about(text) if text else None
 
 
 # -- The shell ------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def _step(call: Call, step: ShellStep, files: Files, *, text: str | None = None,
         f"file.{step.operation}",
         name,
         Shown(start, end, total, text),
-        tokens=None if text is None else estimate(text),
+        tokens=None if text is None else about(text),
         hashed=step.operation == "read",
         inner=inner,
         pattern=pattern,

@@ -82,14 +82,15 @@ def visits(steps: Iterable[Event], weights: dict[EventId, float] | None = None) 
     found: dict[str, Visit] = {}
     votes: dict[str, dict[EventId, float]] = defaultdict(dict)
     for step in steps:
-        path = step.data.get("path")
+        data = step.data
+        path = data.get("path")
         if step.error or not isinstance(path, str):
             continue
         visit = found.setdefault(path, Visit(path=path))
         votes[path][step.root_id] = (weights or {}).get(step.root_id, 0.0 if weights else 1.0)
         visit.turns.add(step.root_id)
         visit.sessions.add(step.context.session or "")
-        tokens = step.data.get("tokens")
+        tokens = data.get("tokens")
         visit.tokens += tokens if isinstance(tokens, int) and step.name == "file.read" else 0
         visit.reads += step.name == "file.read"
         visit.edits += step.name != "file.read"
