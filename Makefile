@@ -27,6 +27,7 @@ check: .venv/.dev ## Check format, lint, types, import direction and docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/cli_page.py --check
+	$(BIN)/python scripts/ledger.py --check
 	$(BIN)/python scripts/check_docs.py
 
 format: .venv/.dev ## Format the code and apply safe fixes

@@ -28,7 +28,7 @@ async def stored(memory: Memory) -> dict[str, Event]:
 
 
 async def test_everything_of_the_recordings_is_there_once(memory: Memory) -> None:
-    """A-12: all reads and writes with their ranges; usage counted once for each answer."""
+    """A-08, A-12: all reads and writes with their ranges; usage counted once for each answer."""
     done = await memory.import_transcripts([A, B, SUBAGENT])
 
     assert (done.files, done.repeated, done.failed) == (3, 0, {})

@@ -169,7 +169,19 @@ def test_ids_are_unique_and_sort_by_age(count: int) -> None:
     assert [writer[:10] for writer in writers] == sorted(writer[:10] for writer in writers)
 
 
+def test_a_writer_has_eighty_random_bits() -> None:
+    """TE-13: every bit below the time takes both values."""
+    alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+    numbers = [sum(alphabet.index(c) << 5 * (25 - n) for n, c in enumerate(new_writer())) for _ in range(200)]
+    ones, zeros = 0, 0
+    for number in numbers:
+        ones |= number
+        zeros |= ~number
+    assert (ones & zeros) % 2**80 == 2**80 - 1
+
+
 async def test_ids_of_one_memory_sort_in_the_order_of_emitting(memory: Memory) -> None:
+    """K-47"""
     identifiers = [memory.emit("step").id for _ in range(300)]
     assert identifiers == sorted(identifiers)
 

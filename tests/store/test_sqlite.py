@@ -69,7 +69,7 @@ def test_a_space_keeps_its_id(tmp_path: Path) -> None:
 
 
 def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
-    """TE-05, E-27: content-addressed, never truncated; 50 MB reads back identical."""
+    """TE-05, E-06, E-27, K-43: content-addressed, never truncated; 50 MB reads back identical."""
     core = SqliteCore(tmp_path / "space.db")
     large: dict[str, object] = {"text": "ab\0ü" * (10 * 2**20)}
     core.append([build(1, "tool.ran", large), build(2, "tool.ran", large), build(3, "tool.ran", {"x": "y" * 6_000})])

@@ -112,7 +112,7 @@ class StoreContract:
                 await store.append([build(1, "mark", data)])
 
     async def test_equal_contexts_are_stored_once(self, store: Store) -> None:
-        """E-02, TE-06: contexts are really shared."""
+        """E-02, TE-06, K-42: contexts are really shared."""
         contexts = [Context(session=f"s{number % 2}", agent="scout") for number in range(40)]
 
         await store.append([build(number, context=context) for number, context in enumerate(contexts)])

@@ -1,0 +1,55 @@
+"""Fill the last column of docs/requirements.md with the tests whose docstrings name a requirement.
+
+`--check` fails when the page is not current, or when a row says `kept` and no test names it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "requirements.md"
+ID = re.compile(r"\b(?:T?[A-E]|[KUM])-\d{2}\b")
+ROW = re.compile(r"^\| (?P<id>(?:T?[A-E]|[KUM])-\d{2}) \| (?P<words>.*) \| (?P<state>[^|]*) \| (?P<tests>[^|]*) \|$")
+TESTS_MAX = 3  # in a row; more would hide the row
+
+
+def tests_by_id() -> dict[str, list[str]]:
+    """Every requirement that a test's docstring names, and the tests that do."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in [*sorted((ROOT / "tests").rglob("test_*.py")), ROOT / "src/mica/testing/contract.py"]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                for name in ID.findall(ast.get_docstring(node) or ""):
+                    found[name].append(f"{path.relative_to(ROOT)}::{node.name}")
+    return found
+
+
+def filled(line: str, tests: dict[str, list[str]]) -> str:
+    row = ROW.match(line)
+    if row is None:
+        return line
+    named = ", ".join(f"`{test}`" for test in tests.get(row["id"], [])[:TESTS_MAX]) or "—"
+    return f"| {row['id']} | {row['words']} | {row['state']} | {named} |"
+
+
+def main() -> None:
+    tests = tests_by_id()
+    text = PAGE.read_text(encoding="utf-8")
+    current = "\n".join(filled(line, tests) for line in text.split("\n"))
+    rows = [row for line in current.split("\n") if (row := ROW.match(line))]
+    unproven = [row["id"] for row in rows if row["state"] == "kept" and row["tests"] == "—"]
+    unknown = sorted(set(tests) - {row["id"] for row in rows})
+    if "--check" not in sys.argv:
+        PAGE.write_text(current, encoding="utf-8")
+    elif current != text:
+        sys.exit("docs/requirements.md is not current: run scripts/ledger.py")
+    if unproven or unknown:
+        sys.exit(f"kept, but named by no test: {unproven}; named by a test, but not in the ledger: {unknown}")
+
+
+main()
