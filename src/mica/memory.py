@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mica.errors import Backlogged, DuplicateEvent, InvalidInput, MicaError, StoreUnavailable, UnknownEvent
+from mica.errors import Backlogged, DuplicateEvent, InvalidInput, MicaError, StoreError, UnknownEvent
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
     MARK,
@@ -33,7 +33,8 @@ from mica.model import (
 )
 from mica.observe.clients import claude_code
 from mica.observe.context import Here, Scope, carrier, current, environment, narrowed, received
-from mica.observe.pending import Pending
+from mica.observe.folding import Folding
+from mica.observe.journal import Emit, Journal
 from mica.observe.redact import redact
 from mica.select.budget import fit
 from mica.select.gather import gather
@@ -88,9 +89,17 @@ class Memory:
         self._settings = settings
         self._clock = clock
         self._base = received(settings.carrier, space=store.space)
-        self._writer = new_writer()
+        self._folding = Folding(store.append, store.segments)
+        self._journal = Journal(
+            store.segments,
+            space=store.space,
+            base=self._base,
+            clock=None if clock is utc_now else clock,
+            wake=self._folding.wake,
+        )
+        self._folding.begin(self._journal)
+        self._writer = new_writer()  # of what is appended without the journal: the places an import has reached
         self._sequence = count(1)
-        self._pending = Pending(store.append)
         self._sources: list[Source] = [Marks(store), Files(store), *sources]
         self._is_closed = False
 
@@ -128,37 +137,15 @@ class Memory:
         """Where we are, for the environment of a child process: `env=os.environ | memory.environment()`."""
         return environment(self.here, space=self._store.space)
 
-    def emit(
-        self,
-        name: str,
-        data: Mapping[str, object] | None = None,
-        *,
-        parent: Event | Ref | None = None,
-        context: Context | Here | None = None,
-        origin: Origin = "agent",
-        error: bool = False,
-        at: datetime | None = None,
-    ) -> Ref:
+    @property
+    def emit(self) -> Emit:
         """Record that something happened; returns where it stands in its chain. Stored as given, never redacted.
 
-        Without `context` it comes from the current block. Raises InvalidEvent when it cannot be stored as it is, and
-        Backlogged when the store has not kept up. `await durable()` says when it is on disk.
+        When it returns, the event survives `kill -9`; `await durable()` says when it survives power loss. Without
+        `context` it comes from the current block. Raises InvalidEvent when it cannot be stored as it is, and Backlogged
+        when the store has not kept up for very long.
         """
-        if self._is_closed:
-            raise StoreUnavailable("this memory is closed; open it again")
-        where = self.here if context is None else Here(context) if isinstance(context, Context) else context
-        event = make_event(
-            event_id(self._writer, next(self._sequence)),
-            name,
-            data or {},
-            at=at or self._clock(),
-            context=where.context,
-            parent=where.parent if parent is None else parent,
-            origin=origin,
-            error=error,
-        )
-        self._pending.accept(event)
-        return event.ref
+        return self._journal.emit
 
     def mark(
         self,
@@ -180,8 +167,12 @@ class Memory:
         return self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
 
     async def durable(self) -> None:
-        """Return when every event emitted before is on disk, power loss or not. Raises why one is not."""
-        await self._pending.flush()
+        """Return when every event emitted before is on disk, power loss or not."""
+        await asyncio.to_thread(self._journal.sync)
+
+    async def _stored(self) -> None:
+        """Return when every event emitted before can be read. Raises what the store raised."""
+        await self._folding.flush()
 
     async def import_transcripts(
         self,
@@ -194,7 +185,7 @@ class Memory:
 
         A file that cannot be read is named in the result; the others go on.
         """
-        await self.durable()
+        await self._stored()
         done = Imported()
         places = await self._places_read()
         files = [(path.absolute(), path.stat().st_size) for path in paths]
@@ -262,7 +253,7 @@ class Memory:
 
     async def event(self, reference: str | int) -> Event:
         """The event of this id or position. Raises UnknownEvent when there is none."""
-        await self.durable()
+        await self._stored()
         text = str(reference).removeprefix("#")
         found = await (self._store.event_at(int(text)) if text.isdecimal() else self._store.event(EventId(text)))
         if found is None:
@@ -271,27 +262,27 @@ class Memory:
 
     async def events(self, query: EventQuery | None = None) -> list[Event]:
         """The latest events that fit, oldest first."""
-        await self.durable()
+        await self._stored()
         return await self._store.events(query or EventQuery())
 
     async def chain(self, event: Event) -> list[Event]:
         """All events of the chain that this one belongs to, oldest first."""
-        await self.durable()
+        await self._stored()
         return await self._store.chain(event.correlation)
 
     async def ancestors(self, event: Event) -> list[Event]:
         """What led to this event, nearest first."""
-        await self.durable()
+        await self._stored()
         return await self._store.ancestors(event.id)
 
     async def descendants(self, event: Event, *, depth: int | None = None) -> list[Event]:
         """What this event led to, oldest first."""
-        await self.durable()
+        await self._stored()
         return await self._store.descendants(event.id, depth=depth)
 
     async def search(self, query: str, *, limit: int = 10, now: datetime | None = None) -> list[Hit]:
         """The marks that answer the query, best first; empty when none does."""
-        await self.durable()
+        await self._stored()
         return await search(self._store, query, limit=limit, now=now or self._clock())
 
     async def brief(
@@ -326,9 +317,9 @@ class Memory:
     async def _flushed_within(self, timeout_s: float) -> dict[str, str]:
         """Store what was emitted before; what a brief is told when that cannot be done in time."""
         try:
-            await asyncio.wait_for(self.durable(), timeout_s)
+            await asyncio.wait_for(self._stored(), timeout_s)
         except TimeoutError:
-            return {"latest": f"{len(self._pending):,} events wait for the store"}
+            return {"latest": f"{self._journal.waiting:,} events wait for the store"}
         except MicaError as error:
             return {"latest": str(error)}
         return {}
@@ -366,24 +357,31 @@ class Memory:
 
     async def sizes(self) -> Sizes:
         """How much this space holds."""
-        await self.durable()
+        await self._stored()
         return await self._store.sizes()
 
     async def verify(self) -> list[str]:
         """Every broken promise in the stored data, one sentence each."""
-        await self.durable()
+        await self._stored()
         return await self._store.verify()
 
     async def rebuild(self) -> int:
         """Derive again what is derived from the log; returns the number of events read."""
-        await self.durable()
+        await self._stored()
         return await self._store.rebuild()
 
     async def close(self) -> None:
-        """Store what is left and release everything. Raises when that cannot be done; then it is still open."""
-        if not self._is_closed:
-            await self._pending.close()
-            self._is_closed = True
+        """Release everything. What the store cannot take now stays on disk for the next who opens the space."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await self._stored()
+        except StoreError:
+            pass  # nothing is lost: the segments stay
+        finally:
+            await self._folding.close()
+            self._journal.close()
             await self._store.close()
 
 

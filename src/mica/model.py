@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, NewType, TypeAlias
@@ -38,8 +38,16 @@ _EVENT_ID = re.compile(r"([0-7][0-9a-hjkmnp-tv-z]{25})-([0-7][0-9a-f]{15})")
 _EVENT_NAME = re.compile(r"[^\s*?\x00-\x1f]+")
 
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+def microseconds(at: datetime) -> int:
+    """A time as it is stored: microseconds since 1970."""
+    return (at - EPOCH) // timedelta(microseconds=1)
 
 
 # -- Ids ------------------------------------------------------------------------------------------------------
@@ -128,12 +136,36 @@ def _check_label(name: str, value: object) -> None:
 # -- Events ---------------------------------------------------------------------------------------------------
 
 
-class Ref(msgspec.Struct, frozen=True):
+class Ref(msgspec.Struct, frozen=True, gc=False):
     """Where an event stands in its chain: enough to be a parent, here or in another process."""
 
-    id: EventId
-    root_id: EventId
-    depth: int
+    writer: WriterId
+    sequence: int
+    depth: int = 0
+    root: EventId | None = None  # None: the event itself
+
+    @property
+    def id(self) -> EventId:
+        return event_id(self.writer, self.sequence)
+
+    @property
+    def root_id(self) -> EventId:
+        return self.root or self.id
+
+    @property
+    def ref(self) -> Ref:
+        return self
+
+
+def ref_of(identifier: EventId, root_id: EventId, depth: int) -> Ref:
+    """The place of an event of this id."""
+    writer, sequence = split_id(identifier)
+    return Ref(writer, sequence, depth, None if root_id == identifier else root_id)
+
+
+def child_of(writer: WriterId, sequence: int, parent: Event | Ref) -> Ref:
+    """The place of an event below a parent."""
+    return Ref(writer, sequence, parent.depth + 1, parent.root_id)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -154,11 +186,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def data(self) -> dict[str, object]:
         """What is known of it. A new value each time: changing it changes no event."""
-        return _decoder.decode(self.body)
+        return decode_data(self.body)
 
     @property
     def ref(self) -> Ref:
-        return Ref(self.id, self.root_id, self.depth)
+        return ref_of(self.id, self.root_id, self.depth)
 
     @property
     def correlation(self) -> str:
@@ -179,14 +211,9 @@ def make_event(
 ) -> Event:
     """A whole event, or InvalidEvent with what is wrong. Its data is a copy: what the caller does later is his."""
     split_id(identifier)
-    if len(name) > NAME_CHARACTERS_MAX or not _EVENT_NAME.fullmatch(name):
-        raise InvalidEvent(
-            f"event name {name[:60]!r} is not usable; give 1 to {NAME_CHARACTERS_MAX} characters without blanks, * or ?"
-        )
-    if at.tzinfo is None:
-        raise InvalidEvent(f"event {name!r} is dated {at.isoformat()} without a time zone; use an aware datetime")
-    if origin not in ORIGINS:
-        raise InvalidEvent(f"event {name!r} has origin {origin!r}; use one of {', '.join(ORIGINS)}")
+    check_name(name)
+    check_time(name, at)
+    origin_number(name, origin)
     if parent is not None and parent.id == identifier:
         raise InvalidEvent(f"event {identifier!r} cannot be its own parent")
     return Event(
@@ -203,6 +230,33 @@ def make_event(
     )
 
 
+def decode_data(encoded: bytes) -> dict[str, object]:
+    return _decoder.decode(encoded)
+
+
+@lru_cache(maxsize=4_096)
+def check_name(name: str) -> None:
+    """Raise InvalidEvent when nobody could ask for an event of this name."""
+    if len(name) > NAME_CHARACTERS_MAX or not _EVENT_NAME.fullmatch(name):
+        raise InvalidEvent(
+            f"event name {name[:60]!r} is not usable; give 1 to {NAME_CHARACTERS_MAX} characters without blanks, * or ?"
+        )
+
+
+def check_time(name: str, at: datetime) -> None:
+    if at.tzinfo is None:
+        raise InvalidEvent(f"event {name!r} is dated {at.isoformat()} without a time zone; use an aware datetime")
+
+
+def origin_number(name: str, origin: Origin) -> int:
+    """The number by which an origin is stored."""
+    try:
+        return ORIGINS.index(origin)
+    except ValueError:
+        known = ", ".join(ORIGINS)
+        raise InvalidEvent(f"event {name!r} has origin {origin!r}; use one of {known}") from None
+
+
 def encode_data(name: str, data: Mapping[str, object]) -> bytes:
     """The data of an event as JSON. Raises InvalidEvent where JSON would lose or change it."""
     if not isinstance(data, Mapping):
@@ -214,7 +268,7 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
             f"data of event {name!r} cannot be written as JSON: {error}; "
             "convert it to text, numbers, lists or mappings first"
         ) from error
-    if b"null" in encoded and (path := _not_a_number(data)):  # msgspec writes NaN and infinity as null
+    if b"null" in encoded and (path := not_a_number(data)):  # msgspec writes NaN and infinity as null
         raise InvalidEvent(
             f"data of event {name!r} has a number that JSON cannot hold at {path}; give it as text or leave it out"
         )
@@ -229,13 +283,13 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
 _decoder = msgspec.json.Decoder(dict[str, object])
 
 
-def _not_a_number(value: Mapping[str, object] | Sequence[object], path: str = "$") -> str | None:
+def not_a_number(value: Mapping[str, object] | Sequence[object], path: str = "$") -> str | None:
     """Where the first number stands that JSON cannot hold."""
     for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
         if isinstance(child, float):
             if child - child != 0:
                 return f"{path}.{key}"
-        elif isinstance(child, dict | list | tuple) and (found := _not_a_number(child, f"{path}.{key}")):
+        elif isinstance(child, dict | list | tuple) and (found := not_a_number(child, f"{path}.{key}")):
             return found
     return None
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import mica
 from mica import Context, EventQuery, Memory
 from mica.errors import InvalidContext
+from mica.model import ref_of
 from mica.observe.context import BAGGAGE_BYTES_MAX, Here, carrier, environment, received
 from mica.settings import Settings
 from mica.testing.builders import build
@@ -278,7 +279,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40
 )
 def test_a_carrier_takes_everything_across(context: Context, depth: int) -> None:
     """E-36: headers, `_meta` and environment variables carry the same value."""
-    parent = mica.Ref(build(7).id, build(3).id, depth)
+    parent = ref_of(build(7).id, build(3).id, depth)
     for here in (Here(context, parent), Here(context)):
         fields = carrier(here, space="space")
         assert received(fields, space="space") == here

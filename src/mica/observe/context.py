@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from mica.errors import InvalidContext, InvalidEvent
-from mica.model import EMPTY, Context, Event, EventId, Ref, split_id
+from mica.model import EMPTY, Context, Event, EventId, Ref, ref_of, split_id
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,6 +49,9 @@ class _Frame(msgspec.Struct, frozen=True):
 
 
 _frames: ContextVar[_Frame | None] = ContextVar("mica_frames", default=None)
+
+
+current_frame = _frames.get
 
 
 def current(space: str) -> Here | None:
@@ -163,7 +166,7 @@ def narrowed(
 ) -> Here:
     """`here` with some fields replaced, labels added and, if given, another parent."""
     context = here.context.with_(labels=labels, **fields)
-    return Here(context, here.parent if parent is None else Ref(parent.id, parent.root_id, parent.depth))
+    return Here(context, here.parent if parent is None else parent.ref)
 
 
 # -- Carriers -------------------------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ def _parent_of(tracestate: str, space: str) -> tuple[Ref | None, bool]:
             wall, identifier, root, depth = value.split(":")
             for each in (identifier, root):
                 split_id(each)
-            return Ref(EventId(identifier), EventId(root), max(0, int(depth))), wall == _wall(space)
+            return ref_of(EventId(identifier), EventId(root), max(0, int(depth))), wall == _wall(space)
         except (ValueError, InvalidEvent):
             return None, False
     return None, False

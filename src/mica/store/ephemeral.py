@@ -45,6 +45,10 @@ class EphemeralStore:
     def location(self) -> str:
         return ":memory:"
 
+    @property
+    def segments(self) -> None:
+        return None
+
     async def append(self, events: Sequence[Event]) -> Appended:
         self._check_open()
         fresh: dict[str, Event] = {}

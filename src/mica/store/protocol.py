@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -49,6 +50,10 @@ class Store(Protocol):
     @property
     def location(self) -> str:
         """Where it is kept, for people."""
+
+    @property
+    def segments(self) -> Path | None:
+        """The folder in which writers keep what is on its way into this store; None when it ends with the process."""
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """Store events in order, all or none, and index their text. Returned means on disk, power loss or not.

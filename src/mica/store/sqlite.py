@@ -25,6 +25,7 @@ import msgspec
 
 from mica.errors import DuplicateEvent, InvalidEvent, StoreBusy, StoreUnavailable
 from mica.model import (
+    EPOCH,
     MARK,
     ORIGINS,
     Appended,
@@ -39,12 +40,14 @@ from mica.model import (
     WriterId,
     event_id,
     mark_of,
+    microseconds,
     name_pattern,
+    ref_of,
     searchable_text,
     split_id,
 )
 from mica.store.protocol import Sizes, broken_lineage, check_event, gathered, wanted_terms
-from mica.store.sqlite_file import EPOCH, connect, microseconds, migrate, translated
+from mica.store.sqlite_file import connect, migrate, translated
 from mica.words import terms, words
 
 if sys.version_info >= (3, 14):
@@ -471,7 +474,7 @@ class SqliteCore:
         ).fetchone()
         if row is None:
             return None
-        found = Ref(identifier, self._id(row[0], row[1]), row[2])
+        found = ref_of(identifier, self._id(row[0], row[1]), row[2])
         _remember(self._refs, identifier, found)
         return found
 
@@ -567,6 +570,10 @@ class SqliteStore:
     @property
     def location(self) -> str:
         return str(self._path)
+
+    @property
+    def segments(self) -> Path:
+        return self._path.with_name(self._path.name + "-segments")
 
     async def run(self, method: Callable[Concatenate[SqliteCore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         if self._core is None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from importlib import resources
 from pathlib import Path
 
 import apsw
 
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
-from mica.model import new_writer, utc_now
+from mica.model import microseconds, new_writer, utc_now
 
 APPLICATION_ID = 0x6D696361  # "mica" in the file's header: a foreign database is never written to
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def connect(path: Path, *, busy_ms: int) -> apsw.Connection:
@@ -96,7 +94,3 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreUnavailable(f"the store {path} is closed; open it again") from error
     except apsw.IOError as error:
         raise StoreUnavailable(f"the disk under {path} fails ({error}); nothing of this write was kept") from error
-
-
-def microseconds(at: datetime) -> int:
-    return (at - EPOCH) // timedelta(microseconds=1)

@@ -16,6 +16,7 @@ from mica.model import (
     Event,
     Origin,
     Ref,
+    child_of,
     event_id,
     make_event,
     sequence_named,
@@ -362,7 +363,7 @@ class Transcript:
         """Adds the event of this key, once for each file, and gives its place."""
         sequence = sequence_named(key)
         identifier = event_id(WRITER, sequence)
-        place = Ref(identifier, parent.root_id if parent else identifier, parent.depth + 1 if parent else 0)
+        place = child_of(WRITER, sequence, parent) if parent else Ref(WRITER, sequence)
         if sequence in self.seen:
             return place
         self.seen.add(sequence)
@@ -391,8 +392,7 @@ def _is_subagent(record: Record) -> bool:
 @lru_cache(maxsize=1_024)
 def _root(key: str) -> Ref:
     """The place of an event that begins a chain, whether it was seen or not."""
-    identifier = event_id(WRITER, sequence_named(key))
-    return Ref(identifier, identifier, 0)
+    return Ref(WRITER, sequence_named(key))
 
 
 @lru_cache(maxsize=1_024)
