@@ -170,7 +170,7 @@ class Journal:
                 sequence = base + index
                 index += 1
             except IndexError:  # the heap or the spine is full
-                roll(len(body))
+                roll(len(body) + len(encode((1, scope_context))))
                 write(body, scope_of(scope_context))
                 sequence = base + index - 1
             except BaseException:
@@ -244,7 +244,8 @@ class Journal:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
+        """What the segments take that hold something for the store."""
+        return sum(segment.size_bytes for segment in self._segments if segment.folded < segment.refreshed())
 
     @property
     def waiting(self) -> int:

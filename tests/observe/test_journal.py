@@ -1,0 +1,430 @@
+"""The journal: what emit returned survives kill -9, nothing is lost, doubled or glued, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mica
+from mica import Context, EventQuery, Memory
+from mica.errors import Backlogged, StoreFull, StoreUnavailable
+from mica.model import Event, Ref
+from mica.observe import journal as journal_module
+from mica.observe import segment as segment_module
+from mica.observe.context import Here
+from mica.observe.journal import Journal, leftovers
+from mica.observe.segment import SUFFIX
+from mica.settings import Settings
+
+
+def open_journal(folder: Path | None) -> Journal:
+    return Journal(folder, space="test", base=Here(), clock=None, wake=lambda: None)
+
+
+def drained(journal: Journal) -> list[Event]:
+    return [event for batch in journal.batches(100) for event in batch]
+
+
+def left(folder: Path) -> list[Event]:
+    """What dead writers left in a folder; folding it removes it."""
+    found: list[Event] = []
+    for leftover in leftovers(folder):
+        for batch in leftover.batches(100):
+            found += batch
+        leftover.close()
+    return found
+
+
+@given(
+    names=st.lists(st.sampled_from(["a", "file.read", "mark"]), max_size=60),
+    capacity=st.integers(2, 8),
+    room=st.integers(64, 400),
+    folds=st.sets(st.integers(0, 60)),
+)
+def test_everything_comes_back_in_order_across_segments(
+    names: list[str], capacity: int, room: int, folds: set[int]
+) -> None:
+    """TE-05: any interleaving of emitting, rolling and folding; sequences of events only grow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal_module, "EVENTS_FIRST", capacity)
+        patch.setattr(journal_module, "EVENTS_MAX", capacity)
+        patch.setattr(journal_module, "HEAP_BYTES_FIRST", room)
+        patch.setattr(journal_module, "HEAP_BYTES_MAX", room)
+        journal = open_journal(None)
+        emitted: list[tuple[Ref, str, object]] = []
+        read: list[Event] = []
+        for number, name in enumerate(names):
+            context = Context(session=f"s{number % 3}")
+            data = {"n": number, "text": "x" * (number * 7 % 90)}
+            parent = emitted[-1][0] if emitted and number % 4 == 0 else None
+            emitted.append((journal.emit(name, data, context=context, parent=parent), name, data))
+            if number in folds:
+                read += drained(journal)
+        read += drained(journal)
+        assert [(event.ref, event.name, event.data) for event in read] == emitted
+        assert [event.context.session for event in read] == [f"s{number % 3}" for number in range(len(names))]
+        assert journal.waiting == 0
+        journal.close()
+
+
+def test_a_frame_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    journal.emit("small")
+    journal.emit("large", {"text": "x" * 5_000_000})
+    journal.emit("small")
+    assert [len(event.body) for event in drained(journal)] == [2, 5_000_011, 2]
+    journal.close()
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_folded_journal_leaves_no_file(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    for number in range(5_000):
+        journal.emit("step", {"n": number})
+    assert len(list(tmp_path.rglob(f"*{SUFFIX}"))) > 1
+    assert len(drained(journal)) == 5_000
+    assert len(list(tmp_path.rglob(f"*{SUFFIX}"))) == 1
+    journal.close()
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_what_is_not_folded_stays_and_is_read_once(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    refs = [journal.emit("step", {"n": number}) for number in range(3_000)]
+    batches = journal.batches(1_000)
+    next(batches)
+    next(batches)  # says that the first is stored
+    journal.close()
+
+    events = left(tmp_path)
+
+    assert [event.id for event in events] == [ref.id for ref in refs[len(refs) - len(events) :]]
+    assert 1_000 <= len(events) <= 2_000
+    assert left(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_living_writer_is_left_alone(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    journal.emit("mine")
+    assert left(tmp_path) == []
+    assert [event.name for event in drained(journal)] == ["mine"]
+    journal.close()
+
+
+def test_two_writers_cannot_share_a_folder(tmp_path: Path) -> None:
+    one, two = open_journal(tmp_path), open_journal(tmp_path)
+    one.emit("first")
+    two.writer = one.writer
+    with pytest.raises(StoreUnavailable, match="two writers cannot share"):
+        two.emit("second")
+    one.close()
+    two.close()
+
+
+def test_threads_lose_and_glue_nothing() -> None:
+    journal = open_journal(None)
+
+    def work(number: int) -> None:
+        for step in range(2_000):
+            journal.emit("step", {"n": number * 2_000 + step}, context=Context(agent=f"a{number}"))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    seen: list[Event] = []
+    while any(thread.is_alive() for thread in threads):
+        seen += drained(journal)
+    for thread in threads:
+        thread.join()
+    seen += drained(journal)
+    assert sorted(int(str(event.data["n"])) for event in seen) == list(range(12_000))
+    assert all(event.context.agent == f"a{int(str(event.data['n'])) // 2_000}" for event in seen)
+    assert len({event.id for event in seen}) == 12_000
+
+
+def test_a_signal_handler_may_emit_at_any_moment() -> None:
+    """An interrupted emit and the one inside of it are both whole."""
+    journal = open_journal(None)
+    heard = 0
+
+    def on_signal(*_: object) -> None:
+        nonlocal heard
+        journal.emit("heard", {"n": heard})
+        heard += 1
+
+    before = signal.signal(signal.SIGALRM, on_signal)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        count = 0
+        while heard < 100:
+            journal.emit("step", {"n": count})
+            count += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    events = drained(journal)
+    assert sorted(int(str(e.data["n"])) for e in events if e.name == "step") == list(range(count))
+    assert sorted(int(str(e.data["n"])) for e in events if e.name == "heard") == list(range(heard))
+    assert len({event.id for event in events}) == len(events)
+
+
+def test_an_interrupt_at_any_moment_leaves_neither_hole_nor_glue() -> None:
+    """An exception thrown into emit: the event is there or not, and all others are."""
+    journal = open_journal(None)
+
+    class Stop(Exception):
+        pass
+
+    def on_signal(*_: object) -> None:
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, on_signal)
+    returned: list[int] = []
+    number = interrupts = 0
+    try:
+        while interrupts < 150:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.0005))
+                while True:
+                    number += 1
+                    journal.emit("step", {"n": number})
+                    returned.append(number)
+            except Stop:
+                interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    seen = [int(str(event.data["n"])) for event in drained(journal)]
+    assert seen == sorted(set(seen))
+    assert set(returned) <= set(seen)
+
+
+def test_a_forked_child_is_another_writer(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    journal.emit("before")
+    child = os.fork()
+    if child == 0:
+        try:
+            for number in range(100):
+                journal.emit("in.child", {"n": number})
+        finally:
+            os._exit(0)
+    for number in range(100):
+        journal.emit("in.parent", {"n": number})
+    os.waitpid(child, 0)
+    own = drained(journal)
+    journal.close()
+    assert [event.name for event in own] == ["before"] + ["in.parent"] * 100
+    assert [event.data["n"] for event in left(tmp_path)] == list(range(100))
+
+
+def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = open_journal(tmp_path)
+    journal.emit("kept")
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(segment_module.os, "posix_fallocate", refuse)
+    with pytest.raises(StoreFull, match="No space left"):
+        journal.emit("large", {"text": "x" * 1_000_000})
+    monkeypatch.undo()
+    journal.emit("after")
+    assert [event.name for event in drained(journal)] == ["kept", "after"]
+    journal.close()
+
+
+def test_the_journal_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES_MAX", 1_000_000)
+    journal = open_journal(tmp_path)
+    taken = 0
+    while True:
+        try:
+            journal.emit("step", {"n": taken})
+        except Backlogged as error:
+            assert "mica doctor" in str(error)  # noqa: PT017 - it ends the loop
+            break
+        taken += 1
+    assert len(drained(journal)) == taken
+    journal.emit("again")
+    journal.close()
+
+
+def test_memory_stays_flat() -> None:
+    """TE-12: nothing is kept for an event."""
+    journal = open_journal(None)
+
+    def work() -> None:
+        for number in range(30_000):
+            journal.emit("step", {"n": number}, context=Context(session=f"s{number // 8}"))
+        for _ in journal.batches(1_000):
+            pass
+
+    work()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(3):
+        work()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 8_000_000
+    journal.close()
+
+
+# -- Damage ---------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
+    """A segment that a dead writer left."""
+    journal = open_journal(folder)
+    for number in range(count):
+        journal.emit("step", {"n": number})
+    if synced:
+        journal.sync()
+    journal.close()
+    [path] = folder.rglob(f"*{SUFFIX}")
+    return path
+
+
+def test_a_synced_journal_is_whole(tmp_path: Path) -> None:
+    written(tmp_path)
+    [leftover] = leftovers(tmp_path)
+    assert leftover.damaged == []
+    assert leftover.waiting == 51  # with the frame of the context
+    leftover.close()
+    assert len(left(tmp_path)) == 50
+
+
+def test_a_truncated_segment_gives_what_is_whole_and_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    whole = path.read_bytes()
+    cut = whole.index(b"step", whole.index(b"step") + 300)
+    path.write_bytes(whole[:cut] + b"\0" * (len(whole) - cut))
+
+    [leftover] = leftovers(tmp_path)
+    events = [event for batch in leftover.batches(100) for event in batch]
+    leftover.close()
+
+    assert [event.data["n"] for event in events] == list(range(len(events)))
+    assert 0 < len(events) < 50
+    assert "damaged" in leftover.damaged[0]
+    assert [file.suffix for file in tmp_path.rglob("*.damaged")] == [".damaged"]
+
+
+def test_a_flipped_bit_in_synced_data_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    body = bytearray(path.read_bytes())
+    at = body.index(b"step", body.index(b"step") + 100)
+    body[at] ^= 1
+    path.write_bytes(body)
+    [leftover] = leftovers(tmp_path)
+    assert "checksum" in leftover.damaged[0]
+    assert sum(len(batch) for batch in leftover.batches(100)) == 50
+    leftover.close()
+
+
+def test_a_file_that_was_never_used_is_removed(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    (path.parent / f"ffff{SUFFIX}").write_bytes(b"\0" * 100_000)
+    (path.parent / f"fffe{SUFFIX}").write_bytes(b"")
+    assert len(left(tmp_path)) == 50
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_segment_of_another_version_is_refused_and_kept(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    body = bytearray(path.read_bytes())
+    body[8] = 99
+    path.write_bytes(body)
+    with pytest.raises(StoreUnavailable, match=r"version 99.*upgrade"):
+        list(leftovers(tmp_path))
+    assert path.exists()
+
+
+# -- The whole way --------------------------------------------------------------------------------------------
+
+KILLED = """
+import asyncio, sys
+import mica
+
+async def main():
+    memory = await mica.open(sys.argv[1])
+    number = 0
+    while True:
+        for _ in range(25):
+            memory.emit("step", {"n": number})
+            number += 1
+        print(number, flush=True)
+        if number % 200 == 0:
+            await memory.durable()
+        await asyncio.sleep(0)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 3, 20, 90, 400])
+async def test_what_emit_returned_survives_kill_9(tmp_path: Path, home: Settings, lines: int) -> None:
+    """TE-07, K-41: acknowledged by a pipe, killed while emitting, rolling and folding; none lost, none doubled."""
+    path = tmp_path / "space.db"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED, path, stdout=subprocess.PIPE, env={"HOME": str(tmp_path)}
+    )
+    assert child.stdout is not None
+    for _ in range(lines):
+        await child.stdout.readline()
+    child.kill()
+    rest = await child.stdout.read()
+    await child.wait()
+    acknowledged = max([lines * 25, *(int(line) for line in rest.split()[:-1])])
+
+    async with mica.open(path, settings=home) as memory:
+        events = await memory.events(EventQuery(names=("step",), limit=None))
+        numbers = [event.data["n"] for event in sorted(events, key=lambda event: event.id)]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) >= acknowledged
+        assert await memory.verify() == []
+    assert not (tmp_path / "space.db-segments").exists() or not list((tmp_path / "space.db-segments").iterdir())
+
+
+async def test_events_survive_a_store_that_is_gone_until_the_next_open(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-04: an outage loses nothing."""
+    path = tmp_path / "space.db"
+    memory = await mica.open(path, settings=home)
+
+    async def gone(_: object) -> None:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(memory._folding, "_append", gone)
+    for number in range(3_000):
+        memory.emit("step", {"n": number})
+    await memory.durable()
+    await memory.close()
+    assert list((tmp_path / "space.db-segments").rglob(f"*{SUFFIX}"))
+
+    async with mica.open(path, settings=home) as again:
+        events = await again.events(EventQuery(limit=None))
+    assert [event.data["n"] for event in events] == list(range(3_000))
+
+
+async def test_many_waiters_share_syncs(memory: Memory) -> None:
+    async def one(number: int) -> None:
+        memory.emit("step", {"n": number})
+        await memory.durable()
+
+    await asyncio.gather(*(one(number) for number in range(200)))
+    assert len(await memory.events(EventQuery(limit=None))) == 200
