@@ -21,7 +21,6 @@ from mica import Context, EventQuery, Memory
 from mica.errors import Backlogged, StoreFull, StoreUnavailable
 from mica.model import Event, Ref
 from mica.observe import journal as journal_module
-from mica.observe import segment as segment_module
 from mica.observe.context import Here
 from mica.observe.journal import Journal, leftovers
 from mica.observe.segment import SUFFIX
@@ -237,7 +236,7 @@ def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path: Path, monk
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(segment_module.os, "posix_fallocate", refuse)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(StoreFull, match="No space left"):
         journal.emit("large", {"text": "x" * 1_000_000})
     monkeypatch.undo()

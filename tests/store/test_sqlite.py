@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -20,7 +20,7 @@ import pytest
 
 from mica.cli.output import event_document
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
-from mica.model import Appended, Context, EventQuery, writer_named
+from mica.model import Appended, Context, Event, EventQuery, writer_named
 from mica.store import sqlite
 from mica.store.sqlite import SqliteCore, SqliteStore
 from mica.store.sqlite_file import APPLICATION_ID, migrations
@@ -89,7 +89,56 @@ def test_an_event_cannot_be_changed_even_by_sql(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "space.db")
     with pytest.raises(sqlite3.IntegrityError, match="never changed"):
         connection.execute("UPDATE events SET data = '{}'")
+    with pytest.raises(sqlite3.IntegrityError, match="never removed"):
+        connection.execute("DELETE FROM events")
     connection.close()
+
+
+@pytest.mark.parametrize(("gone", "said"), [(2, "positions 2 to 2"), (3, "positions 3 to 3"), (1, "positions 1 to 1")])
+def test_verify_finds_what_was_removed_by_force(tmp_path: Path, gone: int, said: str) -> None:
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(1), build(2), build(3)])
+    core._connection.execute("DROP TRIGGER events_are_kept")
+    core._connection.execute("DELETE FROM events WHERE position = ?", (gone,))
+    assert [problem for problem in core.verify() if said in problem]
+    core.close()
+
+
+def test_verify_sees_one_moment_while_others_write(tmp_path: Path) -> None:
+    """A store that grows during the check is not reported as broken."""
+    path = tmp_path / "space.db"
+    reader, writer = SqliteCore(path), SqliteCore(path)
+    writer.append([build(n, "mark", {"text": f"mark {n}"}) for n in range(50)])
+    whole_log = reader._whole_log
+
+    def grown() -> Iterator[Event]:
+        yield from whole_log()
+        start = writer.sizes().events
+        writer.append([build(start + n, "mark", {"text": "more"}) for n in range(20)])
+
+    reader._whole_log = grown  # type: ignore[method-assign]  # another process would write just now
+    assert reader.verify() == []
+    reader.close()
+    writer.close()
+
+
+def test_a_new_file_opened_by_many_at_once_is_nobody_elses(tmp_path: Path) -> None:
+    """The check for foreign files and the making of a new one do not mix."""
+    problems: list[BaseException] = []
+
+    def open_it(path: Path) -> None:
+        try:
+            SqliteCore(path).close()
+        except BaseException as error:  # noqa: BLE001 - told below
+            problems.append(error)
+
+    for number in range(15):
+        threads = [threading.Thread(target=open_it, args=(tmp_path / f"{number}.db",)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert problems == []
 
 
 def test_all_files_together_are_smaller_than_events_with_embedded_contexts(tmp_path: Path) -> None:
@@ -194,23 +243,37 @@ import os, sys
 from pathlib import Path
 from mica.errors import StoreError
 from mica.store.sqlite import SqliteCore
+from mica.testing import build
+SqliteCore(Path(sys.argv[1]) / "space.db").close()  # loads what a user without rights may not read
+os.chmod(Path(sys.argv[1]) / "space.db", 0o444)
+os.chmod(sys.argv[1], 0o555)
 if os.geteuid() == 0:
     os.setuid(65534)  # root may write anywhere
-for name in ("space.db", "deeper/space.db"):
+for name in ("new.db", "deeper/new.db"):
     try:
         SqliteCore(Path(sys.argv[1]) / name)
     except StoreError as error:
         print(type(error).__name__, error)
+core = SqliteCore(Path(sys.argv[1]) / "space.db")
+print("reads", core.sizes().events)
+try:
+    core.append([build(2)])
+except StoreError as error:
+    print(type(error).__name__, error)
 """
 
 
-def test_a_read_only_folder_is_named() -> None:
+def test_a_read_only_folder_can_be_read_and_is_named_by_what_writes() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o555)
+        core = SqliteCore(Path(folder) / "space.db")
+        core.append([build(1)])
+        core.close()
+        Path(folder).chmod(0o755)
         command = [sys.executable, "-c", UNPRIVILEGED, folder]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = result.stdout.splitlines()
-        assert len(lines) == 2, result.stderr
+        assert len(lines) == 4, result.stderr
+        assert lines.pop(2) == "reads 1"
         for line in lines:
             assert line.startswith("StoreUnavailable")
             assert folder in line

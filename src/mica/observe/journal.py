@@ -198,8 +198,9 @@ class Journal:
                 if index >= capacity or position + len(body) > limit:
                     roll(len(body))
                     body = encode_frame((1, context))
-                number = numbers[context] = len(numbers) + 1
+                number = len(numbers) + 1
                 write(body, 0)
+                numbers[context] = number
             scopes[id(context)] = number << SCOPE_SHIFT
             kept.append(context)
             return number << SCOPE_SHIFT
@@ -275,11 +276,12 @@ class Journal:
             yield from self._inner.batches(limit)
 
     def _fold(self, segment: Segment, limit: int) -> Iterator[list[Event]]:
-        events, reached = segment.events(limit)
-        if events:
-            yield events
-        segment.mark_folded(reached)
-        if segment is not self._segments[-1] and segment.folded == segment.refreshed():
+        while segment.folded < segment.refreshed():
+            events, reached = segment.events(limit)
+            if events:
+                yield events
+            segment.mark_folded(reached)
+        if segment is not self._segments[-1]:
             with self._syncing:
                 self._segments.remove(segment)
                 segment.remove()

@@ -47,7 +47,7 @@ from mica.model import (
     split_id,
 )
 from mica.store.protocol import Sizes, broken_lineage, check_event, gathered, wanted_terms
-from mica.store.sqlite_file import connect, migrate, translated
+from mica.store.sqlite_file import open_file, translated
 from mica.words import terms, words
 
 if sys.version_info >= (3, 14):
@@ -83,13 +83,7 @@ class SqliteCore:
         self._read_contexts: dict[int, Context] = {}
         self._read_words: dict[tuple[str, int], str] = {}
         with translated(path):
-            self._connection = connect(path, busy_ms=busy_ms)
-        try:
-            with translated(path):
-                migrate(self._connection, path)
-        except BaseException:
-            self._connection.close()
-            raise
+            self._connection = open_file(path, busy_ms=busy_ms)
 
     @cached_property
     def space(self) -> str:
@@ -98,7 +92,7 @@ class SqliteCore:
     def append(self, events: Sequence[Event]) -> Appended:
         repeated = 0
         with self._writing():
-            position = self._last_position()
+            first = position = self._last_position()
             for event in events:
                 check_event(event, self._ref(event.parent_id) if event.parent_id else None)
                 if self._insert(event, position + 1):
@@ -109,6 +103,8 @@ class SqliteCore:
                     raise DuplicateEvent(event.id)
                 else:
                     repeated += 1
+            if position > first:
+                self._connection.execute("UPDATE space SET last_position = ?", (position,))
         return Appended(stored=len(events) - repeated, repeated=repeated)
 
     def event(self, identifier: EventId) -> Event | None:
@@ -241,6 +237,10 @@ class SqliteCore:
         return Sizes(events=events, marks=marks, contexts=contexts, payloads=payloads, size_bytes=size)
 
     def verify(self) -> list[str]:
+        with self._reading():
+            return self._broken()
+
+    def _broken(self) -> list[str]:
         problems = [f"SQLite: {row[0]}" for row in self._rows("PRAGMA integrity_check") if row[0] != "ok"]
         problems += [
             f"SQLite: row of {row[0]} names a missing {row[2]}" for row in self._rows("PRAGMA foreign_key_check")
@@ -254,7 +254,18 @@ class SqliteCore:
             if bytes.fromhex(self._context(identifier).id) != digest:
                 problems.append(f"context {identifier} does not have the content that its digest names")
         problems += broken_lineage(self._whole_log())
-        return problems + self._stale_texts()
+        return problems + self._missing_positions() + self._stale_texts()
+
+    def _missing_positions(self) -> list[str]:
+        """Gaps in the log: positions are given in order and never taken back."""
+        gaps = self._rows(
+            """SELECT before + 1, position - 1 FROM (
+                SELECT position, lag(position, 1, 0) OVER (ORDER BY position) AS before FROM events
+                UNION ALL
+                SELECT last_position + 1, (SELECT coalesce(max(position), 0) FROM events) FROM space
+            ) WHERE position > before + 1"""
+        )
+        return [f"the events at positions {first} to {last} are gone from the log" for first, last in gaps]
 
     def rebuild(self) -> int:
         count = 0
@@ -285,6 +296,16 @@ class SqliteCore:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One view of the store for several reads, whatever others write meanwhile."""
+        with translated(self._path):
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("COMMIT")
+
     def _forget(self) -> None:
         self._contexts.clear()
         self._refs.clear()
@@ -294,8 +315,7 @@ class SqliteCore:
             cache.clear()
 
     def _last_position(self) -> int:
-        row = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-        return 0 if row is None else int(row[0])
+        return int(self._one("SELECT last_position FROM space")[0])
 
     def _differs(self, event: Event) -> bool:
         known = self.event(event.id)
@@ -510,10 +530,14 @@ class SqliteCore:
             require("at < ?", microseconds(query.until))
         if query.errors is not None:
             require("error = ?", int(query.errors))
-        for term in wanted_terms(query.text) if query.text is not None else ():
+        if query.text is not None:
+            wanted = wanted_terms(query.text)
             require(
-                "position IN (SELECT position FROM postings WHERE term = (SELECT id FROM terms WHERE term = ?))",
-                term,
+                """position IN (
+                    SELECT position FROM postings JOIN terms ON terms.id = postings.term
+                    WHERE terms.term IN (SELECT value FROM json_each(?)) GROUP BY position HAVING count(*) = ?)""",
+                _json(wanted),
+                len(wanted),
             )
         return conditions, bindings
 
@@ -617,8 +641,8 @@ class SqliteStore:
         self._thread.shutdown()
 
 
-def _json(numbers: Sequence[int]) -> str:
-    return msgspec.json.encode(numbers).decode()
+def _json(values: Sequence[int] | Sequence[str]) -> str:
+    return msgspec.json.encode(values).decode()
 
 
 def _digest(encoded: bytes) -> bytes:

@@ -4,40 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.model import microseconds, new_writer, utc_now
 
+READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 APPLICATION_ID = 0x6D696361  # "mica" in the file's header: a foreign database is never written to
 
 
-def connect(path: Path, *, busy_ms: int) -> apsw.Connection:
+def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
+    """A connection to a store of this version; made or migrated if need be, read-only where writing is not allowed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(
             f"cannot make the folder {path.parent}: {error.strerror}; choose another with --store or MICA_HOME"
         ) from error
-    connection = apsw.Connection(str(path))
-    connection.set_busy_timeout(busy_ms)
+    is_there = path.exists() and path.stat().st_size > 0
+    try:
+        return _ready(apsw.Connection(str(path)), path, busy_ms=busy_ms)
+    except (apsw.ReadOnlyError, apsw.CantOpenError):
+        if not is_there:
+            raise
+        # Without the right to write beside the file, SQLite reads it only as one that nobody changes.
+        return _ready(apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=READ_ONLY), path, busy_ms=busy_ms)
+
+
+def _ready(connection: apsw.Connection, path: Path, *, busy_ms: int) -> apsw.Connection:
+    try:
+        connection.set_busy_timeout(busy_ms)
+        _migrate(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
-def migrate(connection: apsw.Connection, path: Path) -> None:
+def _migrate(connection: apsw.Connection, path: Path) -> None:
     """Bring the file to this version. Several processes may try at once; one does it, the others find it done."""
     files = migrations()
-    application = int(connection.pragma("application_id") or 0)
-    version = int(connection.pragma("user_version") or 0)
-    if application != APPLICATION_ID and _has_tables(connection):
-        raise NotAStore(f"{path} is an SQLite database of another program; give another path")
+    version = _version(connection, path)
     if version > len(files):
-        raise SchemaTooNew(
-            f"{path} has schema version {version}, this mica knows {len(files)}; upgrade mica (`pip install -U mica`)"
-        )
+        raise SchemaTooNew(f"{path} has schema version {version}, this mica knows {len(files)}; upgrade mica")
+    if connection.readonly("main"):
+        if version < len(files):
+            raise StoreUnavailable(f"{path} has an old schema and cannot be written; open it once where it can be")
+        return
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
     connection.pragma("foreign_keys", "on")
@@ -50,9 +68,8 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
             for _ in connection.execute(statements):
                 pass
         if version == 0:
-            connection.execute(
-                "INSERT INTO space (id, created_at) VALUES (?, ?)", (new_writer(), microseconds(utc_now()))
-            )
+            created = (new_writer(), microseconds(utc_now()))
+            connection.execute("INSERT INTO space (id, created_at) VALUES (?, ?)", created)
         connection.pragma("application_id", APPLICATION_ID)
         connection.pragma("user_version", len(files))
         connection.execute("COMMIT")
@@ -62,14 +79,23 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         raise
 
 
-def migrations() -> list[str]:
+def _version(connection: apsw.Connection, path: Path) -> int:
+    """The version of the schema, in one view of the file. Raises NotAStore when it is another program's."""
+    connection.execute("BEGIN")
+    try:
+        has_tables = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None
+        if has_tables and connection.pragma("application_id") != APPLICATION_ID:
+            raise NotAStore(f"{path} is an SQLite database of another program; give another path")
+        return int(connection.pragma("user_version") or 0)
+    finally:
+        connection.execute("COMMIT")
+
+
+@lru_cache
+def migrations() -> tuple[str, ...]:
     """The numbered migrations of this engine, in order."""
     folder = resources.files("mica.store") / "migrations" / "sqlite"
-    return [file.read_text(encoding="utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name)]
-
-
-def _has_tables(connection: apsw.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None
+    return tuple(file.read_text(encoding="utf-8") for file in sorted(folder.iterdir(), key=lambda file: file.name))
 
 
 @contextmanager
@@ -82,7 +108,9 @@ def translated(path: Path) -> Iterator[None]:
     except apsw.NotADBError as error:
         raise NotAStore(f"{path} is not an SQLite database; give another path") from error
     except apsw.CorruptError as error:
-        raise StoreError(f"{path} is damaged ({error}); keep a copy of it and run `mica verify`") from error
+        raise StoreError(
+            f"{path} is damaged ({error}); keep a copy, go back to a backup, or import again into another store"
+        ) from error
     except (apsw.BusyError, apsw.LockedError) as error:
         raise StoreBusy(f"{path} is being written by another process; try again") from error
     except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError) as error:

@@ -2,7 +2,8 @@
 
 CREATE TABLE space (
     id TEXT NOT NULL,
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,
+    last_position INTEGER NOT NULL DEFAULT 0      -- of the log; never taken back
 ) STRICT;
 
 -- Interned words: an event names them by number.
@@ -33,7 +34,7 @@ CREATE TABLE payloads (
 ) STRICT;
 
 CREATE TABLE events (
-    position INTEGER PRIMARY KEY AUTOINCREMENT,   -- commit order; never used twice, also after a purge
+    position INTEGER PRIMARY KEY,      -- commit order, without gaps; never used twice
     writer INTEGER NOT NULL REFERENCES writers (id),
     sequence INTEGER NOT NULL,
     name INTEGER NOT NULL REFERENCES names (id),
@@ -59,10 +60,15 @@ CREATE INDEX events_by_name ON events (name, at, position);
 CREATE INDEX events_by_root ON events (root_writer, root_sequence);
 CREATE INDEX events_by_parent ON events (parent_writer, parent_sequence) WHERE parent_writer IS NOT NULL;
 
--- An event is never changed.
+-- An event is never changed or removed.
 CREATE TRIGGER events_are_immutable BEFORE UPDATE ON events
 BEGIN
     SELECT RAISE (ABORT, 'events are never changed');
+END;
+
+CREATE TRIGGER events_are_kept BEFORE DELETE ON events
+BEGIN
+    SELECT RAISE (ABORT, 'events are never removed');
 END;
 
 -- Full text, derived from events by `mica rebuild`.
