@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -14,6 +15,7 @@ import apsw
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.model import microseconds, new_writer, utc_now
 
+OPEN_RETRY_S = 0.005
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 APPLICATION_ID = 0x6D696361  # "mica" in the file's header: a foreign database is never written to
 
@@ -27,8 +29,15 @@ def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
             f"cannot make the folder {path.parent}: {error.strerror}; choose another with --store or MICA_HOME"
         ) from error
     is_there = path.exists() and path.stat().st_size > 0
+    until = time.monotonic() + busy_ms / 1_000
     try:
-        return _ready(apsw.Connection(str(path)), path, busy_ms=busy_ms)
+        while True:
+            try:
+                return _ready(apsw.Connection(str(path)), path, busy_ms=busy_ms)
+            except apsw.BusyError:  # SQLite does not wait by itself while another turns the log on
+                if time.monotonic() > until:
+                    raise
+                time.sleep(OPEN_RETRY_S)
     except (apsw.ReadOnlyError, apsw.CantOpenError):
         if not is_there:
             raise
