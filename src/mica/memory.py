@@ -55,6 +55,7 @@ CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with
 TRANSCRIPT_READ = "transcript.read"
 FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
+POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
 
@@ -251,11 +252,14 @@ class Memory:
 
     # -- Read -------------------------------------------------------------------------------------------------
 
-    async def event(self, reference: str | int) -> Event:
+    async def event(self, reference: str | int | Event | Ref) -> Event:
         """The event of this id or position. Raises UnknownEvent when there is none."""
         await self._stored()
-        text = str(reference).removeprefix("#")
-        found = await (self._store.event_at(int(text)) if text.isdecimal() else self._store.event(EventId(text)))
+        text = reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")
+        if text.isdecimal():
+            found = await self._store.event_at(int(text)) if len(text) <= POSITION_DIGITS_MAX else None
+        else:
+            found = await self._store.event(EventId(text))
         if found is None:
             raise UnknownEvent(str(reference))
         return found
@@ -346,7 +350,8 @@ class Memory:
 
     async def overview(self) -> Overview:
         """What agents did lately in this space."""
-        return overview(await self.events(EventQuery(limit=OVERVIEW_EVENTS)))
+        latest = await self.events(EventQuery(limit=OVERVIEW_EVENTS))
+        return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
     # -- Keep -------------------------------------------------------------------------------------------------
 

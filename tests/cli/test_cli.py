@@ -169,7 +169,7 @@ def test_doctor_verify_and_rebuild_tell_the_state(terminal: Terminal, transcript
     assert isinstance(document, dict)
     assert document["healthy"] is True
     assert document["events"] == 1
-    assert document["transcripts_waiting"] == 2
+    assert document["transcripts_waiting"] == 0  # they belong to another space
     assert terminal.json("verify") == {"events": 1, "problems": []}
     assert terminal.json("rebuild") == {"events": 1}
 
@@ -213,9 +213,9 @@ def test_import_names_what_it_skips(terminal: Terminal, tmp_path: Path) -> None:
 
     assert result.exit_code == 0, result.output
     assert "from-the-future (1)" in result.stdout
-    assert "1 lines hold no readable record" in result.stdout
+    assert "1 line holds no readable record" in result.stdout
     assert "still being written" in result.stdout
-    assert "1 files are no transcripts" in result.stdout
+    assert "1 file is no transcript" in result.stdout
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_others_go_on(terminal: Terminal, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_go_on(terminal: Term
     (folder / "good.jsonl").write_bytes(next(FIXTURES.glob("*transcript-a*")).read_bytes())
     (folder / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     result = terminal.run("import", "claude-code", str(folder), "--store", str(tmp_path / "s.db"))
-    assert "events from 1 transcripts" in result.stdout
+    assert "events from 1 transcript\n" in result.stdout
 
 
 def test_up_without_transcripts_shows_the_sample_and_says_so(terminal: Terminal) -> None:
@@ -250,6 +250,71 @@ def test_up_imports_what_it_finds(terminal: Terminal, transcripts: Path) -> None
     assert "Explain how auth works" in result.stdout
     assert "src/auth.py" in result.stdout
     assert "sample" not in result.stdout
+
+
+def test_doctor_counts_the_transcripts_of_its_own_space(terminal: Terminal, transcripts: Path) -> None:
+    [first, *_] = sorted((transcripts / "-home-dev-shop").iterdir())
+    hidden = first.rename(transcripts / "later")
+    terminal.run("import", "claude-code")
+    [row] = json.loads(terminal.run("spaces", "--json").stdout)
+    assert row["directory"] == "/home/dev/shop"
+    hidden.rename(first)
+    document = terminal.json("doctor", "--space", row["name"])
+    assert isinstance(document, dict)
+    assert document["transcripts_waiting"] == 1
+    assert "1 transcript with something new" in terminal.run("doctor", "--space", row["name"]).stdout
+
+
+def test_reading_makes_no_store(terminal: Terminal, tmp_path: Path) -> None:
+    for command in (["search", "x"], ["events", "tail"], ["brief", "x"], ["verify"], ["overview"]):
+        assert terminal.run(*command).exit_code == 0
+        result = terminal.run(*command, "--store", str(tmp_path / "typo.db"))
+        assert result.exit_code == 1
+        assert "there is no store" in result.stderr
+    assert not list(tmp_path.rglob("*.db"))
+
+
+def test_a_folder_without_transcripts_shows_the_sample(terminal: Terminal, transcripts: Path) -> None:
+    for path in (transcripts / "-home-dev-shop").iterdir():
+        path.write_text("")
+    result = terminal.run("up")
+    assert result.exit_code == 0, result.output
+    assert "this is the bundled sample" in result.stdout
+
+
+def test_up_again_says_that_nothing_is_new(terminal: Terminal, transcripts: Path) -> None:
+    terminal.run("up")
+    assert "Nothing new in 2 transcripts" in terminal.run("up").stdout
+
+
+def test_up_into_one_store_says_so(terminal: Terminal, transcripts: Path, tmp_path: Path) -> None:
+    result = terminal.run("up", "--store", str(tmp_path / "one.db"))
+    assert "all go into" in result.stdout.replace("\n", " ")
+    assert f"--store {tmp_path / 'one.db'}" in result.stdout
+
+
+def test_an_unreadable_folder_is_named_and_the_others_go_on(terminal: Terminal, transcripts: Path) -> None:
+    (transcripts / "loop").symlink_to(transcripts / "loop")
+    (transcripts / "-home-dev-shop" / "dir.jsonl").mkdir()
+    result = terminal.run("import", "claude-code")
+    assert "events from 2 transcripts" in result.stdout
+
+
+def test_control_characters_do_not_reach_the_terminal(terminal: Terminal) -> None:
+    terminal.run("mark", "esc \x1b[31mred\x07")
+    for command in (["search", "esc"], ["events", "tail"], ["overview"], ["brief", "esc"]):
+        output = terminal.run(*command).stdout
+        assert "red" in output
+        assert "\x1b" not in output
+        assert "\x07" not in output
+
+
+def test_numbers_beyond_any_store_are_no_traceback(terminal: Terminal) -> None:
+    terminal.run("mark", "one")
+    assert "no event" in terminal.run("events", "show", "9" * 30).stderr
+    assert terminal.run("events", "tail", "-n", "9" * 30).exit_code == 2
+    assert terminal.run("events", "query", "--text", " ".join(f"w{n}" for n in range(2_000))).exit_code == 0
+    assert terminal.run("search", "x", "--store", "a", "--space", "b").exit_code == 2
 
 
 def test_overview_of_a_space(terminal: Terminal, transcripts: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import click
 
-from mica.cli import events, keeping, marks, start
+from mica.cli import events, importing, keeping, marks, start
 from mica.errors import MicaError
 
 
@@ -32,7 +35,7 @@ def cli() -> None:
 for command in (
     start.up,
     start.overview,
-    start.import_,
+    importing.import_,
     start.spaces,
     marks.mark,
     marks.search,
@@ -47,4 +50,7 @@ for command in (
 
 def main() -> None:
     """The `mica` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has not all characters shows the others
     cli(prog_name="mica")

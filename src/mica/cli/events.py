@@ -16,7 +16,7 @@ from mica.cli.output import Moment, Output, event_document, events_document, loc
 from mica.memory import Memory
 from mica.model import Event, EventQuery
 
-REFERENCE = "ID is an event's id or its position, as in #12."
+LIMIT = click.IntRange(0, 1_000_000)  # what a terminal or a script can still take in
 
 
 @click.group()
@@ -25,7 +25,9 @@ def events() -> None:
 
 
 @events.command()
-@click.option("--limit", "-n", default=20, show_default=True, type=click.IntRange(min=0), help="How many events.")
+@click.option(
+    "--limit", "-n", default=20, show_default=True, type=click.IntRange(0, 1_000_000), help="How many events."
+)
 @memory_command
 async def tail(memory: Memory, output: Output, *, limit: int) -> None:
     """The latest events, oldest first.
@@ -63,7 +65,9 @@ async def show(memory: Memory, output: Output, *, reference: str) -> None:
 @click.option("--until", type=Moment(), help="Before this time.")
 @click.option("--text", help="With all of these words in its text.")
 @click.option("--errors", is_flag=True, help="Only failures.")
-@click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(min=0), help="The latest so many.")
+@click.option(
+    "--limit", "-n", default=100, show_default=True, type=click.IntRange(0, 1_000_000), help="The latest so many."
+)
 @memory_command
 async def query(
     memory: Memory,
@@ -131,7 +135,7 @@ async def tree(memory: Memory, output: Output, *, reference: str, depth: int | N
 def _list(output: Output, found: Sequence[Event]) -> None:
     def for_people(console: Console) -> None:
         if not found:
-            console.print("No events fit. `mica import claude-code` or `mica mark` makes some.")
+            console.print("No events fit. `mica events tail` shows the latest, `mica spaces` where else to look.")
         for event in found:
             console.print(_line(event, console.width - 40), overflow="ellipsis", no_wrap=True)
 
@@ -142,8 +146,8 @@ def _line(event: Event, width: int) -> str:
     who = event.context.agent or event.context.user or event.origin
     colour = "red" if event.error else "cyan"
     data = event.data
-    text = data.get("text") or data.get("command") or _place(data)
-    shown = text if isinstance(text, str) else event.body.decode()
+    parts = [part for part in (_place(data), data.get("text") or data.get("command")) if isinstance(part, str)]
+    shown = ": ".join(parts) or event.body[: 4 * width].decode("utf-8", "replace")
     return (
         f"[green]#{event.position}[/] [dim]{local(event.at)}[/] [{colour}]{escape(event.name)}[/] "
         f"[dim]{escape(one_line(who, 20))}[/] {escape(one_line(shown, max(20, width)))}"

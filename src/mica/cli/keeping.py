@@ -5,15 +5,16 @@ from __future__ import annotations
 import platform
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import apsw
 import click
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Output, memory_command, size
+from mica.cli.importing import planned
+from mica.cli.output import Output, counted, memory_command, size
 from mica.memory import Memory
-from mica.observe.clients import claude_code
 from mica.settings import load_settings
 
 
@@ -24,13 +25,12 @@ async def doctor(memory: Memory, output: Output) -> None:
 
     Example: mica doctor
     """
-    settings = load_settings()
     sizes = await memory.sizes()
-    waiting = await memory.unread(claude_code.find(settings.transcripts)) if settings.transcripts.is_dir() else []
+    waiting = await memory.unread(_transcripts_of(memory.location))
     problems = await memory.verify()
-    advice = [f"{problem}" for problem in problems]
+    advice = list(problems)
     if waiting:
-        advice.append(f"{len(waiting)} transcripts have something new: run `mica import claude-code`")
+        advice.append(f"{counted(len(waiting), 'transcript')} with something new: run `mica import claude-code`")
     if not sizes.events:
         advice.append("this space is empty: run `mica up`, or `mica mark` a first observation")
     document = {
@@ -53,14 +53,24 @@ async def doctor(memory: Memory, output: Output) -> None:
     }
 
     def for_people(console: Console) -> None:
-        state = "[green]healthy[/]" if not problems else f"[red]{len(problems)} problems[/]"
+        state = "[green]healthy[/]" if not problems else f"[red]{counted(len(problems), 'problem')}[/]"
         console.print(f"{state}  {escape(memory.location)}")
         shared = f", each context shared by {document['events_per_context']} events" if sizes.contexts else ""
-        console.print(f"{sizes.events:,} events, {sizes.marks:,} marks{shared}; {size(sizes.size_bytes)} on disk")
+        held = f"{counted(sizes.events, 'event')}, {counted(sizes.marks, 'mark')}"
+        console.print(f"{held}{shared}; {size(sizes.size_bytes)} on disk")
         for line in advice:
             console.print(f"[yellow]→[/] {escape(line)}", soft_wrap=True)
 
     output.show(document, for_people)
+
+
+def _transcripts_of(location: str) -> list[Path]:
+    """The transcripts that belong into this space."""
+    settings = load_settings()
+    if not settings.transcripts.is_dir():
+        return []
+    found = planned(settings.transcripts, settings=settings, into=None)
+    return [file for plan in found.plans if str(plan.target) == location for file in plan.files]
 
 
 @click.command()

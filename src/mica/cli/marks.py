@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Output, local, memory_command, one_line
+from mica.cli.output import Output, counted, local, making_command, memory_command, one_line
 from mica.memory import Memory
 
 
@@ -20,7 +20,7 @@ from mica.memory import Memory
 @click.option("--parent", metavar="ID", help="The event that led to this: an id or a position.")
 @click.option("--session", help="The session it belongs to.")
 @click.option("--agent", help="The agent that observed it; without it, you did.")
-@memory_command
+@making_command
 async def mark(
     memory: Memory,
     output: Output,
@@ -52,14 +52,15 @@ async def mark(
 
 @click.command()
 @click.argument("query", nargs=-1, required=True)
-@click.option("--limit", "-n", default=10, show_default=True, type=click.IntRange(min=0), help="How many hits.")
+@click.option("--limit", "-n", default=10, show_default=True, type=click.IntRange(0, 10_000), help="How many hits.")
 @memory_command
 async def search(memory: Memory, output: Output, *, query: tuple[str, ...], limit: int) -> None:
     """Find marks by their words, best first.
 
     Example: mica search session cookie -n 5
     """
-    hits = await memory.search(" ".join(query), limit=limit)
+    found = await memory.search(" ".join(query), limit=max(limit, 200))
+    hits = [hit for hit in found if hit.parts["own"] > 0][:limit]  # a person asked for words, not for their neighbours
 
     def for_people(console: Console) -> None:
         if not hits:
@@ -75,7 +76,9 @@ async def search(memory: Memory, output: Output, *, query: tuple[str, ...], limi
 @click.command()
 @click.argument("query", nargs=-1)
 @click.option("--budget", type=click.IntRange(min=0), help="Tokens at the most (settings: brief.budget_tokens).")
-@click.option("--deadline", type=click.FloatRange(min=0.001), help="Seconds at the most (settings: brief.deadline_s).")
+@click.option(
+    "--deadline", type=click.FloatRange(0.001, 3_600), help="Seconds at the most (settings: brief.deadline_s)."
+)
 @memory_command
 async def brief(
     memory: Memory, output: Output, *, query: tuple[str, ...], budget: int | None, deadline: float | None
@@ -91,7 +94,8 @@ async def brief(
     def for_people(console: Console) -> None:
         if made.text:
             click.echo(made.text)
-        note = f"{made.tokens} of {made.budget_tokens} tokens (estimated), {len(made.passages)} passages"
+        passages = counted(len(made.passages), "passage")
+        note = f"{made.tokens} of {made.budget_tokens} tokens (estimated), {passages}"
         left = f", {made.left_out} more did not fit" if made.left_out else ""
         click.echo(f"mica: {note}{left}; receipt {made.receipt}", err=True)
 

@@ -23,6 +23,7 @@ from mica.store.space import SUFFIX, file_of, space_of
 
 P = ParamSpec("P")
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 WIDTH_WITHOUT_TERMINAL = 120  # a pipe has no width; lines stay readable in a log
 
 
@@ -60,15 +61,34 @@ def store_options(function: Callable[P, None]) -> Callable[P, None]:
 def memory_command(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
 ) -> Callable[P, None]:
-    """A command over one space: adds --store, --space and --json, opens the memory and closes it."""
+    """A command that reads one space: adds --store, --space and --json, opens the memory and closes it.
+
+    A space that does not exist is empty; reading it does not make it.
+    """
+    return _opened(function, makes=False)
+
+
+def making_command(
+    function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
+) -> Callable[P, None]:
+    """A command that writes into one space, which is made if need be."""
+    return _opened(function, makes=True)
+
+
+def _opened(function: Callable[Concatenate[Memory, Output, P], Awaitable[None]], *, makes: bool) -> Callable[P, None]:
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         as_json, store, space = (kwargs.pop(name) for name in ("as_json", "store", "space"))
         settings = load_settings()
+        place = target(settings, store, space)
+        if not makes and not exists(place):
+            if store is not None:
+                raise InvalidInput(f"there is no store {store}; `mica mark` or `mica import` with this option makes it")
+            place = ":memory:"
 
         async def opened() -> None:
-            async with open_memory(target(settings, store, space), settings=settings) as memory:
+            async with open_memory(place, settings=settings) as memory:
                 await function(memory, Output(as_json=bool(as_json)), *args, **kwargs)
 
         asyncio.run(opened())
@@ -78,14 +98,15 @@ def memory_command(
 
 def target(settings: Settings, store: object, space: object) -> Path | str:
     """What the options name. Raises InvalidInput when there is no such space."""
+    if store is not None and space is not None:
+        raise click.UsageError("give --store or --space, not both")
     if store is not None:
         return str(store)
     if space is None:
         return settings.store or space_of(Path.cwd(), home=settings.home).file
-    named = file_of(str(space), home=settings.home)
-    if named.exists():
-        return named
-    if Path(str(space)).is_dir():
+    if space and file_of(str(space), home=settings.home).exists():
+        return file_of(str(space), home=settings.home)
+    if space and Path(str(space)).is_dir():
         return space_of(Path(str(space)), home=settings.home).file
     raise InvalidInput(f"no space and no directory is called {str(space)!r}; `mica spaces` lists the spaces")
 
@@ -129,9 +150,18 @@ class Moment(click.ParamType[datetime]):
             self.fail(f"{value!r} is no time; write 2026-11-15, 2026-11-15T09:30 or 2h, 3d, 1w for «ago»", param, ctx)
 
 
+def exists(place: Path | str) -> bool:
+    return str(place) == ":memory:" or "://" in str(place) or Path(place).expanduser().exists()
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, as people say it."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def one_line(text: str, width: int) -> str:
-    """The beginning of a text on one line."""
-    flat = " ".join(text.split())
+    """The beginning of a text on one line, without characters that would drive a terminal."""
+    flat = " ".join(CONTROL.sub(" ", text[: 4 * width]).split())
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 

@@ -24,7 +24,8 @@ def first_look(title: str, seen: Overview, brief: Brief) -> RenderableType:
         parts.append(_titled("What your agents did lately", _sessions(seen.sessions)))
     if seen.files:
         parts.append(_titled("Files they keep coming back to, and what reading them cost", _files(seen.files)))
-    told = Text(brief.text or "nothing yet: there are no marks in this space", overflow="fold")
+    nothing = "nothing that fits here" if brief.left_out else "nothing yet: there are no marks in this space"
+    told = Text(brief.text or nothing, overflow="fold")
     cost = f"{brief.tokens} tokens (estimated)"
     parts.append(Panel(told, title="What the next agent would be told", subtitle=cost, border_style="dim"))
     return Group(*parts)
@@ -37,6 +38,8 @@ def _titled(title: str, table: Table) -> RenderableType:
 def _totals(seen: Overview) -> str:
     usage = seen.usage
     since = f"since {local(seen.since)}" if seen.since else ""
+    if seen.is_partial:
+        since += ", the latest only"
     if not usage.answers:
         return f"[dim]{seen.events:,} events {since}[/]"
     read = usage.input_tokens + usage.cache_write_tokens

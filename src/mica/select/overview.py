@@ -56,10 +56,15 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     events: int  # that were looked at
     since: datetime | None  # the first of them
+    is_partial: bool = False  # there are older ones
 
 
-def overview(events: Sequence[Event], *, sessions: int = 8, files: int = 10) -> Overview:
+OURS = ("transcript.read", "brief")  # what mica itself records; nothing that an agent did
+
+
+def overview(everything: Sequence[Event], *, is_partial: bool = False, sessions: int = 8, files: int = 10) -> Overview:
     """The lines to show, from events in order of time."""
+    events = [event for event in everything if event.name not in OURS]
     lines: dict[str, SessionLine] = {}
     usage = Usage()
     for event in events:
@@ -74,6 +79,7 @@ def overview(events: Sequence[Event], *, sessions: int = 8, files: int = 10) -> 
         usage=usage,
         events=len(events),
         since=events[0].at if events else None,
+        is_partial=is_partial,
     )
 
 

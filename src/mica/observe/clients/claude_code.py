@@ -38,12 +38,21 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     branch: str | None = None
 
 
-def find(root: Path) -> list[Path]:
-    """The transcripts in a folder, subagents' included, or the one file; the newest first. Raises OSError."""
+def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
+    """The transcripts in a folder, subagents' included, or the one file; the newest first.
+
+    Folders that cannot be read are named in `unreadable`; without it, the first of them raises OSError.
+    """
     if root.is_file():
         return [root]
     found: list[tuple[int, Path]] = []
-    for folder, _, names in os.walk(root, onerror=_refuse):
+
+    def complain(error: OSError) -> None:
+        if unreadable is None:
+            raise error
+        unreadable[str(error.filename)] = error.strerror or str(error)
+
+    for folder, _, names in os.walk(root, onerror=complain):
         for path in [Path(folder, name) for name in names if name.endswith(".jsonl")]:
             with contextlib.suppress(FileNotFoundError):  # it was there a moment ago
                 found.append((-path.stat().st_mtime_ns, path))
@@ -115,7 +124,3 @@ def _appended(text: bytes, tally: Tally) -> Record | None:
         return RECORD.read(text[begin:], tally)
     except ValueError:
         return None
-
-
-def _refuse(error: OSError) -> None:
-    raise error

@@ -1,0 +1,208 @@
+"""import: transcripts into the spaces of the directories they speak of."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mica.cli.output import Output, counted, json_option, size, space_name, store_options, target
+from mica.errors import InvalidInput
+from mica.memory import Imported, Memory
+from mica.memory import Progress as Step
+from mica.memory import open as open_memory
+from mica.observe.clients import claude_code
+from mica.settings import Settings, load_settings
+from mica.store.space import file_of, space_of
+
+STOPPED = "mica: stopped; what was stored stays, and the next import goes on from there"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The transcripts that go into one space, newest first."""
+
+    target: Path | str
+    root: Path | None
+    files: list[Path]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.files)
+
+
+class Plans(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be imported, the space of the newest transcript first, and what cannot be."""
+
+    plans: list[Plan] = []
+    strange: list[Path] = []  # files that are no transcripts
+    unreadable: dict[str, str] = {}  # files and folders, and why
+
+    @property
+    def files(self) -> int:
+        return sum(len(plan.files) for plan in self.plans)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(plan.size_bytes for plan in self.plans)
+
+
+def planned(folder: Path, *, settings: Settings, into: Path | str | None) -> Plans:
+    """Which transcript goes where: into the space of the directory it speaks of, or all into one store."""
+    by_space: dict[Path | str, list[Path]] = defaultdict(list)
+    roots: dict[Path | str, Path | None] = {}
+    strange: list[Path] = []
+    unreadable: dict[str, str] = {}
+    for file in claude_code.find(folder, unreadable=unreadable):
+        try:
+            head = claude_code.head(file)
+        except OSError as error:
+            unreadable[str(file)] = error.strerror or str(error)
+            continue
+        if head is None:
+            strange.append(file)
+            continue
+        space = None if head.cwd is None else space_of(Path(head.cwd), home=settings.home)
+        place = into or (space.file if space else file_of("unknown", home=settings.home))
+        by_space[place].append(file)
+        roots.setdefault(place, space.root if space else None)
+    found = [Plan(target=place, root=roots[place], files=files) for place, files in by_space.items()]
+    return Plans(plans=found, strange=strange, unreadable=unreadable)
+
+
+@click.command("import")
+@click.argument("client", type=click.Choice([claude_code.CLIENT]))
+@click.argument("path", required=False, type=click.Path(exists=True, path_type=Path))
+@store_options
+@json_option
+def import_(client: str, path: Path | None, store: str | None, space: str | None, *, as_json: bool) -> None:
+    """Read transcripts of a coding agent, newest first; what was read before is not read again.
+
+    PATH is a file or a folder; without it, the folder where the agent keeps them. Each transcript goes into the
+    space of the directory it speaks of, unless --store or --space names one. Exits 1 when something could not be read.
+
+    Example: mica import claude-code ~/.claude/projects
+    """
+    settings = load_settings()
+    into = target(settings, store, space) if store or space else settings.store
+    folder = path or settings.transcripts
+    if not folder.exists():
+        raise InvalidInput(f"{folder} does not exist; give the folder where {client} keeps its transcripts")
+    found = planned(folder, settings=settings, into=into)
+    if folder.is_file() and found.strange:
+        raise InvalidInput(f"{folder} is no transcript of {client}")
+    try:
+        asyncio.run(_import(found, folder, settings=settings, output=Output(as_json=as_json)))
+    except KeyboardInterrupt:
+        click.echo(STOPPED, err=True)
+        sys.exit(130)
+
+
+async def _import(found: Plans, folder: Path, *, settings: Settings, output: Output) -> None:
+    done: dict[str, Imported] = {}
+    with Bar(found) as bar:
+        for plan in found.plans:
+            async with open_memory(plan.target, settings=settings) as memory:
+                done[space_name(plan.target)] = await bar.run(memory, plan)
+
+    def for_people(console: Console) -> None:
+        say_imported(console, done)
+        for file, reason in found.unreadable.items():
+            console.print(f"[yellow]→[/] {escape(file)} could not be read: {escape(reason)}", soft_wrap=True)
+        if found.strange:
+            files = (
+                "1 file is no transcript"
+                if len(found.strange) == 1
+                else f"{len(found.strange)} files are no transcripts"
+            )
+            console.print(f"[yellow]→[/] {files}, the first: {escape(str(found.strange[0]))}", soft_wrap=True)
+        if not found.plans:
+            console.print(f"No transcripts in {escape(str(folder))}")
+
+    document = {
+        "spaces": done,
+        "not_transcripts": [str(file) for file in found.strange],
+        "unreadable": found.unreadable,
+    }
+    output.show(document, for_people)
+    if found.unreadable or any(result.failed for result in done.values()):
+        sys.exit(1)
+
+
+def say_imported(console: Console, done: Mapping[str, Imported]) -> None:
+    """One line for each space, and below it what was not read, counted and named."""
+    for name, result in done.items():
+        said = [f"{counted(result.events, 'event')} from {counted(result.files, 'transcript')}"]
+        said += [f"{result.unchanged:,} unchanged"] if result.unchanged else []
+        said += [f"{result.repeated:,} known already"] if result.repeated else []
+        console.print(f"[green]✓[/] [bold]{escape(name)}[/]  {', '.join(said)}")
+        for line in _skipped(result):
+            console.print(f"  [yellow]→[/] {escape(line)}", soft_wrap=True)
+
+
+def _skipped(result: Imported) -> list[str]:
+    tally = result.tally
+    said = [f"{path} could not be read: {reason}" for path, reason in result.failed.items()]
+    if tally.broken:
+        number, reason = tally.complaints[0]
+        lines = "1 line holds" if tally.broken == 1 else f"{tally.broken:,} lines hold"
+        said.append(f"{lines} no readable record, the first is line {number} of {reason}")
+    if tally.unknown:
+        kinds = ", ".join(f"{kind} ({count:,})" for kind, count in sorted(tally.unknown.items()))
+        said.append(f"record types that this mica does not know were passed over: {kinds}")
+    if tally.misfits:
+        said.append(f"{counted(tally.misfits, 'field')} of an unexpected type left out")
+    if tally.torn:
+        said.append(f"{counted(tally.torn, 'last line')} still being written; the next import takes it up")
+    return said
+
+
+class Bar:
+    """A progress bar over several imports, on standard error; nothing where that is no terminal."""
+
+    def __init__(self, found: Plans) -> None:
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[said]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("importing", total=found.size_bytes, said="")
+        self._before = 0
+
+    def __enter__(self) -> Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave the terminal to somebody else for a moment."""
+        self._bar.stop()
+        yield
+        self._bar.start()
+
+    async def run(self, memory: Memory, plan: Plan) -> Imported:
+        """Import a plan's files, and show how far it is."""
+        start = self._before
+        self._before += plan.size_bytes
+
+        def advance(step: Step) -> None:
+            said = f"{space_name(plan.target)}: {step.events:,} events, {size(step.bytes_done)} of {size(step.bytes)}"
+            self._bar.update(self._task, completed=start + step.bytes_done, said=said)
+
+        return await memory.import_transcripts(plan.files, root=plan.root, on_progress=advance)
