@@ -16,6 +16,7 @@ from mica import EventQuery, Memory
 from mica.errors import (
     Backlogged,
     DuplicateEvent,
+    InvalidContext,
     InvalidEvent,
     InvalidInput,
     StoreFull,
@@ -105,9 +106,11 @@ async def test_data_that_cannot_be_kept_is_refused_and_nothing_else_is_lost(
 
 async def test_keys_that_json_has_not_are_told_and_hold_nobody_up(memory: Memory) -> None:
     memory.emit("tool.ran", {"deep": {(1, 2): 3}})
+    memory.emit("twice", {1: "one", "1": "uno"})  # type: ignore[dict-item]  # the point
     memory.emit("after", {"large": 2**70, "numbers": {1: "one"}})
 
-    refused, after = await memory.events()
+    refused, twice, after = await memory.events()
+    assert "keys are texts" in str(twice.data["text"])
 
     assert (refused.name, refused.error) == ("event.refused", True)
     assert "cannot be written as JSON" in str(refused.data["text"])
@@ -133,9 +136,42 @@ async def test_an_event_without_a_time_zone_is_refused(memory: Memory) -> None:
         memory.emit("x", at=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
-async def test_an_empty_mark_is_refused(memory: Memory) -> None:
+@pytest.mark.parametrize("text", ["  \n", None, 5])
+async def test_a_mark_without_text_is_refused(memory: Memory, text: str) -> None:
     with pytest.raises(InvalidInput, match="needs a text"):
-        memory.mark("  \n")
+        memory.mark(text)
+
+
+async def test_one_tag_may_be_given_as_text(memory: Memory) -> None:
+    memory.mark("x marks the spot", tags="gotcha")
+    assert (await memory.search("spot"))[0].mark.tags == ("gotcha",)
+
+
+async def test_wrong_kinds_of_values_are_named(memory: Memory) -> None:
+    ref = memory.emit("root")
+    with pytest.raises(InvalidEvent, match=r"parent '.*' of 'x' is no event"):
+        memory.emit("x", parent=ref.id)  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidContext, match="is no event"), memory.context(parent=ref.id):  # type: ignore[arg-type]  # the point
+        pass
+    with pytest.raises(InvalidEvent, match="event name 5 is a int"):
+        memory.emit(5)  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidEvent, match="not a mark"):
+        memory.emit("mark", {"foo": 1})
+    with pytest.raises(InvalidInput, match="a query is a text"):
+        await memory.search(None)  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidInput, match="nan seconds"):
+        await memory.brief(deadline_s=float("nan"))
+    assert await memory.event(ref) == await memory.event(ref.id)
+    assert len(await memory.events()) == 1
+
+
+async def test_huge_marks_and_questions_do_not_cost_the_deadline(memory: Memory) -> None:
+    """U-05: what cannot fit is not weighed to the last token."""
+    memory.mark("the cookie is set early")
+    memory.mark("cookie " * 1_000_000)
+    brief = await memory.brief("cookie " * 200_000, deadline_s=30)
+    assert "set early" in brief.text
+    assert brief.left_out == 1
 
 
 async def test_secrets_are_redacted_in_marks_and_kept_in_events(memory: Memory) -> None:

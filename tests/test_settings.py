@@ -65,7 +65,7 @@ def test_a_bad_file_gets_the_key_and_the_reason(tmp_path: Path, text: str | byte
 
 
 def test_a_bad_variable_names_its_key(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=r"\$\.brief\.deadline_s"):
+    with pytest.raises(InvalidSettings, match=r"MICA_BRIEF_DEADLINE_S='soon': .*\$\.brief\.deadline_s"):
         load_settings({"HOME": str(tmp_path), "MICA_BRIEF_DEADLINE_S": "soon"})
 
 

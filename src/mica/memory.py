@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
@@ -152,7 +153,7 @@ class Memory:
         self,
         text: str,
         *,
-        tags: Sequence[str] = (),
+        tags: str | Sequence[str] = (),
         why: str | None = None,
         parent: Event | Ref | None = None,
         context: Context | Here | None = None,
@@ -160,9 +161,10 @@ class Memory:
         at: datetime | None = None,
     ) -> Ref:
         """Record an observation; returns where it stands. Secrets are redacted on the way in."""
-        if not text.strip():
-            raise InvalidInput("a mark needs a text")
-        data: dict[str, object] = {"text": redact(text), "tags": [tag.lstrip("#") for tag in tags]}
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidInput(f"a mark needs a text, not {text!r}")
+        given = [tags] if isinstance(tags, str) else tags
+        data: dict[str, object] = {"text": redact(text), "tags": [tag.lstrip("#") for tag in given]}
         if why is not None:
             data["why"] = redact(why)
         return self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
@@ -286,6 +288,8 @@ class Memory:
 
     async def search(self, query: str, *, limit: int = 10, now: datetime | None = None) -> list[Hit]:
         """The marks that answer the query, best first; empty when none does."""
+        if not isinstance(query, str):
+            raise InvalidInput(f"a query is a text, not {query!r}")
         await self._stored()
         return await search(self._store, query, limit=limit, now=now or self._clock())
 
@@ -306,13 +310,15 @@ class Memory:
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
         if budget_tokens < 0:
             raise InvalidInput(f"a brief cannot have {budget_tokens} tokens; give 0 or more")
+        if deadline_s is not None and not 0 < deadline_s < math.inf:
+            raise InvalidInput(f"a brief cannot be made within {deadline_s} seconds; give more than 0")
         deadline_s = self._settings.brief.deadline_s if deadline_s is None else deadline_s
         started = asyncio.get_running_loop().time()
         missing = await self._flushed_within(deadline_s * LATEST_SHARE)
         left_s = deadline_s - (asyncio.get_running_loop().time() - started)
         gathered = await gather(self._sources, Question(query=query, now=now or self._clock()), deadline_s=left_s)
         missing |= gathered.missing
-        offered = [with_cost(passage) for passage in gathered.passages]
+        offered = [with_cost(passage, budget_tokens=budget_tokens) for passage in gathered.passages]
         left_tokens = room(budget_tokens, missing=missing)
         chosen, left_out = fit(offered, budget_tokens=left_tokens, day_tokens=DAY_TOKENS)
         brief = render(query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=missing)

@@ -235,8 +235,10 @@ def decode_data(encoded: bytes) -> dict[str, object]:
 
 
 @lru_cache(maxsize=4_096)
-def check_name(name: str) -> None:
+def check_name(name: object) -> None:
     """Raise InvalidEvent when nobody could ask for an event of this name."""
+    if not isinstance(name, str):
+        raise InvalidEvent(f"event name {name!r} is a {type(name).__name__}; give a text")
     if len(name) > NAME_CHARACTERS_MAX or not _EVENT_NAME.fullmatch(name):
         raise InvalidEvent(
             f"event name {name[:60]!r} is not usable; give 1 to {NAME_CHARACTERS_MAX} characters without blanks, * or ?"
@@ -261,6 +263,8 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
     """The data of an event as JSON. Raises InvalidEvent where JSON would lose or change it."""
     if not isinstance(data, Mapping):
         raise InvalidEvent(f"data of event {name!r} is a {type(data).__name__}; give a mapping with text keys")
+    if strange := [key for key in data if not isinstance(key, str)]:
+        raise InvalidEvent(f"data of event {name!r} has the key {strange[0]!r}; keys are texts")
     try:
         encoded = msgspec.json.encode(data)
     except (TypeError, ValueError, RecursionError) as error:
@@ -359,6 +363,14 @@ def mark_of(event: Event) -> Mark:
         parent_id=event.parent_id,
         position=event.position,
     )
+
+
+def check_mark(data: Mapping[str, object]) -> None:
+    """Raise InvalidEvent when this is not what a mark holds."""
+    try:
+        msgspec.convert(data, _MarkData)
+    except msgspec.ValidationError as error:
+        raise InvalidEvent(f"this is not a mark: {error}; `memory.mark(text)` makes one") from error
 
 
 class _MarkData(msgspec.Struct):

@@ -54,7 +54,14 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     try:
         return msgspec.convert(values, Settings, strict=False, dec_hook=_as_path)
     except msgspec.ValidationError as error:
-        raise InvalidSettings(f"settings from {path} and the environment: {error}") from error
+        raise InvalidSettings(f"{_origin(str(error), environment) or path}: {error}") from error
+
+
+def _origin(error: str, environment: Mapping[str, str]) -> str | None:
+    """The variable that set the key an error speaks of, if one did."""
+    key = error.rpartition("`$.")[2].rstrip("`")
+    variable = "MICA_" + key.upper().replace(".", "_")
+    return f"{variable}={environment[variable]!r}" if environment.get(variable) else None
 
 
 def _as_path(_: type, value: object) -> Path:

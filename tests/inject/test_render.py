@@ -20,9 +20,8 @@ NEWER, OLDER = get_encoding("o200k_base"), get_encoding("cl100k_base")
 
 def passage(text: str, *, score: float = 1.0, number: int = 1, kind: str = "mark") -> Passage:
     at = START_AT + timedelta(days=number)
-    return with_cost(
-        Passage(text=text, sources=(build(number).id,), tokens=0, score=score, at=at, source="marks", kind=kind)
-    )
+    made = Passage(text=text, sources=(build(number).id,), tokens=0, score=score, at=at, source="marks", kind=kind)
+    return with_cost(made, budget_tokens=100_000)
 
 
 PIECES = st.sampled_from(

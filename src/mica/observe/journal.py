@@ -23,13 +23,15 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Protocol
 
-from mica.errors import Backlogged, StoreUnavailable
+from mica.errors import Backlogged, InvalidEvent, StoreUnavailable
 from mica.model import (
+    MARK,
     Clock,
     Context,
     Event,
     Origin,
     Ref,
+    check_mark,
     check_name,
     check_time,
     child_of,
@@ -138,7 +140,10 @@ class Journal:
                 data = NOTHING if data is None else decode_data(encode_data(name, data))
             if name not in known_names:
                 check_name(name)
-                known_names.add(name)
+                if name == MARK:
+                    check_mark(data)
+                else:
+                    known_names.add(name)
             flags = 2 if origin == "agent" else origin_number(name, origin) << 1
             if error:
                 flags |= 1
@@ -154,6 +159,9 @@ class Journal:
                     body = encode((at_us, name, flags, data, parent.id, parent.root_id, parent.depth + 1))
                 if FLOAT in body:
                     encode_data(name, data)  # a number that JSON cannot hold is refused now
+            except AttributeError as problem:
+                reason = f"parent {parent!r} of {name!r} is no event; give what emit, mark or event returned"
+                raise InvalidEvent(reason) from problem
             except (TypeError, ValueError, OverflowError, RecursionError):
                 # Either it is refused with the reason, or JSON can hold it in its way: keys as text, large integers.
                 lineage = () if parent is None else (parent.id, parent.root_id, parent.depth + 1)

@@ -21,15 +21,14 @@ def fit(passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0)
     left_tokens = budget_tokens
     left_out = 0
     for passage in sorted(passages, key=lambda passage: (-passage.score, passage.at, passage.sources, passage.text)):
-        claim = tuple(words(passage.text))
-        if claim in said:
-            continue
-        said.add(claim)
         cost = passage.tokens + (0 if passage.at.date() in days else day_tokens)
-        if cost <= left_tokens:
+        if cost > left_tokens:
+            left_out += 1
+            continue
+        claim = tuple(words(passage.text))
+        if claim not in said:
+            said.add(claim)
             chosen.append(passage)
             days.add(passage.at.date())
             left_tokens -= cost
-        else:
-            left_out += 1
     return chosen, left_out

@@ -19,6 +19,7 @@ from mica.model import Mark, Posting, Postings, Text
 from mica.words import terms, words
 
 # Weights without another reason were measured on the development split; docs/ranking.md has the values tried.
+QUERY_CHARACTERS_MAX = 10_000  # longer than any question; a pasted log must not cost the deadline
 TERMS_MAX = 64  # a pasted prompt has hundreds of words; beyond this they cost time and add noise
 GENERIC_WEIGHT = 0.3  # words that say what kind of answer is wanted, not what it is about
 SATURATION, LENGTH_SHARE = 0.9, 0.4  # BM25's k1 and b for marks; the length factor does the rest
@@ -81,7 +82,11 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(query: str, *, now: datetime, speakers: Iterable[str] = ()) -> Query:
-    """What a question asks for. `speakers` are the agents of marks: a name among its words asks for their marks."""
+    """What a question asks for; of a long one only its beginning counts.
+
+    `speakers` are the agents of marks: a name among its words asks for their marks.
+    """
+    query = query[:QUERY_CHARACTERS_MAX]
     asked = " ".join(words(query))
     named = [name for name in speakers if (spoken := " ".join(words(name))) and f" {spoken} " in f" {asked} "]
     return Query(
