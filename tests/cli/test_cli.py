@@ -87,7 +87,7 @@ def test_a_mark_is_read_from_standard_input(terminal: Terminal) -> None:
 
 def test_a_mark_without_text_is_refused(terminal: Terminal) -> None:
     result = terminal.run("mark", stdin="")
-    assert (result.exit_code, result.stderr) == (1, "mica: a mark needs a text\n")
+    assert (result.exit_code, result.stderr) == (1, "mica: a mark needs a text, not ''\n")
 
 
 def test_a_brief_goes_to_stdout_and_its_cost_to_stderr(terminal: Terminal) -> None:

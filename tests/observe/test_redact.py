@@ -246,11 +246,18 @@ def test_no_kind_contains_a_key_word() -> None:
         ("deploy --auth-token '{}' now", "abc" + "DEF123456"),
         ("curl -s -u ann:{} https://example.com", "pass" + "phrase1"),
         ('curl --user "ann:{}" -X POST https://example.com', "x7" * 6),
+        ("password={}", "hunter2" + "secret"),
+        ("password={}", "hunter2"),
+        ("password:{}", "hunter" + "22"),
+        ("mysql -u root -p{} shop", "secret" + "pass123"),
+        ("sshpass -p {} ssh host", "hunter2" + "secret"),
+        ("DB_PASSWORD={} make run", "Tr0ub4dor&" + "3xyz"),
     ],
 )
 def test_credentials_typed_on_a_command_line_go(command: str, secret: str) -> None:
     text = redact(command.format(secret))
     assert secret not in text
+    assert secret[-4:] not in text
     assert redact(text) == text
 
 

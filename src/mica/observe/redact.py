@@ -75,11 +75,27 @@ PATTERNS = (
         ),
     ),
     Pattern(
+        "flag",  # mysql -pVALUE, sshpass -p VALUE
+        ("mysql", "mariadb", "sshpass"),
+        re.compile(
+            r"(?P<before>\b(?:(?:mysql|mariadb)\w{0,10}\s[^\n|;&]{0,200}?(?<=\s)-p|sshpass\s+-p\s*)[\"']?)"
+            r"(?![-\s$<{%\[\"'])[^\s\"';|&]{4,}"
+        ),
+    ),
+    Pattern(
         "login",  # curl -u name:VALUE
         ("curl",),
         re.compile(
             r"(?P<before>\bcurl\s[^\n|;&]{0,200}?(?<=\s)(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:)"
             r"(?![$<{%\[])[^\s\"']{3,256}"
+        ),
+    ),
+    Pattern(
+        "credential",  # NAME_PASSWORD=VALUE, up to the next blank
+        ("password=", "passwd=", "secret=", "token=", "key="),
+        re.compile(
+            r"(?P<before>(?<![A-Za-z0-9_&?])(?:[A-Z0-9]{1,30}_){0,6}(?:PASSWORD|PASSWD|SECRET|TOKEN|API_KEY)=)"
+            r"(?![$<{%\[(*\"']|(?i:x{4}|changeme|your|none|null|true|false))[^\s\"'`]{6,}"
         ),
     ),
     Pattern(
@@ -101,7 +117,7 @@ _KEY = re.compile(
             \s{0,4})
         \\{0,3}
         (?:"(?P<double>[^"\s]{8,})"|'(?P<single>[^'\s]{8,})'|`(?P<back>[^`\s]{8,})`
-            |(?P<bare>[^\s"'`,;()\[\]{}<>&\\]{8,}))
+            |(?P<bare>[^\s"'`,;()\[\]{}<>&\\]{6,}))
     )""",
     re.VERBOSE,
 )
@@ -143,7 +159,7 @@ def _assigned(found: re.Match[str]) -> str:
     """An assignment whose value is replaced, if the value can be a secret."""
     kind = found.lastgroup or ""
     value = found[kind].rstrip("\\")  # the closing quote was escaped
-    if _is_harmless(value):
+    if _is_harmless(value, at_least=6 if found["key"].lower().startswith("pass") else 8):
         return found[0]
     if kind == "bare" and (
         found.string.startswith(("(", "[", "{"), found.end()) or _is_code(value, key=found["key"], gap=found["gap"])
@@ -153,8 +169,8 @@ def _assigned(found: re.Match[str]) -> str:
     return f"{found[0][:start]}[redacted:credential]{found[0][start + len(value) :]}"
 
 
-def _is_harmless(value: str) -> bool:
-    return len(value) < 8 or len(set(value)) <= 2 or bool(_PLACEHOLDER.match(value) or _ADDRESS.fullmatch(value))
+def _is_harmless(value: str, *, at_least: int) -> bool:
+    return len(value) < at_least or len(set(value)) <= 2 or bool(_PLACEHOLDER.match(value) or _ADDRESS.fullmatch(value))
 
 
 def _is_code(value: str, *, key: str, gap: str) -> bool:
@@ -162,6 +178,8 @@ def _is_code(value: str, *, key: str, gap: str) -> bool:
     if value.isdigit():
         return not key.lower().startswith("pass")
     if key.isupper() and gap == "=":  # NAME=value, as in an environment file
+        return False
+    if key.lower().startswith("pass") and gap in ("=", ":") and re.search("[0-9]", value):  # typed, not programmed
         return False
     return bool(_WORDS.fullmatch(value)) or bool(
         _NAME.fullmatch(value) and re.search("(?i)pass|secret|token|key", value)
