@@ -98,6 +98,10 @@ class EphemeralStore:
         found = self._ordered(fits)
         return found if query.limit is None else found[max(0, len(found) - query.limit) :]
 
+    async def log(self, after: int, *, limit: int) -> list[Event]:
+        self._check_open()
+        return self._log[max(0, after) : max(0, after) + limit]
+
     async def chain(self, correlation: str) -> list[Event]:
         self._check_open()
         return self._ordered(lambda event: correlation in (event.context.correlation, event.root_id))

@@ -72,6 +72,9 @@ class Store(Protocol):
     async def events(self, query: EventQuery) -> list[Event]:
         """The latest events that fit the query. Raises InvalidInput when its text has no word to look for."""
 
+    async def log(self, after: int, *, limit: int) -> list[Event]:
+        """The events after this position, in order of position. A reader that remembers the last misses none."""
+
     async def chain(self, correlation: str) -> list[Event]:
         """All events of one chain: those that share the correlation, or descend from the root of this id."""
 

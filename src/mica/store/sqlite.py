@@ -124,6 +124,9 @@ class SqliteCore:
         found = list(self._read(f"{where} ORDER BY at DESC, position DESC LIMIT ?", (*bindings, limit)))
         return found[::-1]
 
+    def log(self, after: int, *, limit: int) -> list[Event]:
+        return list(self._read("WHERE position > ? ORDER BY position LIMIT ?", (after, limit)))
+
     def chain(self, correlation: str) -> list[Event]:
         try:
             writer, sequence = split_id(correlation)
@@ -435,7 +438,7 @@ class SqliteCore:
 
     def _whole_log(self) -> Iterator[Event]:
         last = 0
-        while batch := list(self._read("WHERE position > ? ORDER BY position LIMIT ?", (last, READ_ROWS))):
+        while batch := self.log(last, limit=READ_ROWS):
             yield from batch
             last = batch[-1].position or 0
 
@@ -620,6 +623,7 @@ class SqliteStore:
     event = threaded(SqliteCore.event)
     event_at = threaded(SqliteCore.event_at)
     events = threaded(SqliteCore.events)
+    log = threaded(SqliteCore.log)
     chain = threaded(SqliteCore.chain)
     ancestors = threaded(SqliteCore.ancestors)
     descendants = threaded(SqliteCore.descendants)

@@ -200,6 +200,15 @@ class StoreContract:
         with pytest.raises(InvalidInput, match="nothing to look for in 'the'"):
             await store.events(EventQuery(text="the"))
 
+    async def test_the_log_is_read_in_commit_order_from_any_place(self, store: Store) -> None:
+        """TE-19: a reader that remembers its position misses nothing and sees nothing twice."""
+        await store.append([build(n, after_s=-n) for n in range(1, 6)])
+
+        assert [event.position for event in await store.log(0, limit=3)] == [1, 2, 3]
+        assert [event.position for event in await store.log(3, limit=10)] == [4, 5]
+        assert await store.log(5, limit=10) == []
+        assert await store.log(0, limit=0) == []
+
     async def test_a_chain_is_what_shares_a_root_or_a_correlation(self, store: Store) -> None:
         """E-30: and nothing else, however far back."""
         root = build(1)
