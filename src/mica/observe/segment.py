@@ -106,7 +106,7 @@ class Segment:
         start = self.spine[index - 1] & END_MASK if index else self.heap_at
         read = _frames.decode(self.area[start : self.spine[index] & END_MASK])
         identifier = event_id(self.writer, self.base + index)
-        at = EPOCH + timedelta(microseconds=read.at)
+        at = EPOCH + timedelta(microseconds=read.at // 1_000)
         told = {"name": read.name, "text": reason, "data": repr(read.data)}
         return make_event(identifier, "event.refused", told, at=at, context=EMPTY, error=True)
 
@@ -125,7 +125,7 @@ class Segment:
         return Event(
             id=identifier,
             name=read.name,
-            at=EPOCH + timedelta(microseconds=read.at),
+            at=EPOCH + timedelta(microseconds=read.at // 1_000),
             body=read.data if isinstance(read.data, bytes) else encode_data(read.name, cast(Body, read.data)),
             context=self._context(scope, index),
             root_id=read.root or identifier,
