@@ -118,13 +118,13 @@ class Journal:
 
         # Callers name the arguments, as `Emit` asks; here they have places too, because filling in defaults that have
         # none costs a tenth of the whole.
-        def emit(
+        def emit(  # noqa: PLR0917
             name: str,
             data: Mapping[str, object] | None = None,
             parent: Event | Ref | None = None,
             context: Context | Here | None = None,
             origin: Origin = "agent",
-            error: bool = False,
+            error: bool = False,  # noqa: FBT001, FBT002
             at: datetime | None = None,
         ) -> Ref:
             nonlocal position, index
