@@ -368,7 +368,7 @@ async def ask(conversation: Conversation, target: str) -> list[Answer]:
                 is_agent = turn.is_role and turn.speaker == "assistant"
                 seen = memory.mark(turn.text, origin="agent" if is_agent else "user", at=turn.at)
                 turn_of[seen.id] = turn.id
-        await memory.durable()
+        await memory.sizes()  # every mark is stored and indexed: the first search pays for none of it
         return [
             await answer(memory, question, turn_of, is_first=number == 0)
             for number, question in enumerate(conversation.questions)
