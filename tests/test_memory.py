@@ -428,6 +428,20 @@ async def test_a_stuck_store_gives_a_brief_that_says_so(home: Settings) -> None:
     await memory.close()
 
 
+async def test_a_brief_from_a_place_that_cannot_be_written_has_no_receipt(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        memory.mark("the cookie is set early")
+        await memory.events()
+    (tmp_path / "space.db-segments").rmdir()
+    (tmp_path / "space.db-segments").write_text("in the way")
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        brief = await memory.brief("cookie")
+        assert "set early" in brief.text
+        assert brief.receipt is None
+
+
 async def test_a_receipt_says_what_was_shown(memory: Memory) -> None:
     seen = memory.mark("the cookie is set before the redirect")
     brief = await memory.brief("cookie", budget_tokens=500)

@@ -351,8 +351,8 @@ class Memory:
         }
         try:
             return self.emit("brief", receipt, origin="recalled").id
-        except Backlogged:
-            return None  # the store is stuck, and the brief says so already; the agent's turn goes on
+        except (Backlogged, StoreError):
+            return None  # nothing can be written; the agent's turn goes on
 
     async def overview(self) -> Overview:
         """What agents did lately in this space."""

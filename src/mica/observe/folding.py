@@ -61,7 +61,8 @@ class Folding:
         if folder is None:
             return
         try:
-            for leftover in leftovers(folder):
+            found = leftovers(folder)
+            while (leftover := await asyncio.to_thread(next, found, None)) is not None:  # reads whole segments
                 try:
                     await self._fold(leftover.batches(BATCH_MAX))
                 finally:
