@@ -35,7 +35,7 @@ from mica.model import (
 from mica.observe.clients import claude_code
 from mica.observe.context import Here, Scope, carrier, current, environment, narrowed, received
 from mica.observe.folding import Folding
-from mica.observe.journal import Emit, Journal
+from mica.observe.journal import Emit, Journal, backlog
 from mica.observe.redact import redact
 from mica.select.budget import fit
 from mica.select.gather import gather
@@ -46,6 +46,7 @@ from mica.select.sources import Question, Source
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
 from mica.settings import Settings, load_settings
+from mica.store.copying import Copied, copy
 from mica.store.ephemeral import EphemeralStore
 from mica.store.protocol import Sizes, Store
 from mica.store.space import space_of
@@ -365,6 +366,24 @@ class Memory:
     def location(self) -> str:
         """Where this space is kept."""
         return self._store.location
+
+    async def backlog(self) -> tuple[int, int]:
+        """How many events of any process wait to be stored in this space, and the bytes that their segments take."""
+        return await asyncio.to_thread(backlog, self._store.segments)
+
+    @property
+    def damaged(self) -> list[str]:
+        """What could not be read of the segments that other processes left."""
+        return list(self._folding.damaged)
+
+    async def copy_to(self, target: str | Path, *, on_progress: Callable[[int], None] = lambda count: None) -> Copied:
+        """Bring every event of this space into another store, and prove that it is there. Resumable."""
+        await self._stored()
+        store = await open_store(target, settings=self._settings)
+        try:
+            return await copy(self._store, store, on_progress=on_progress)
+        finally:
+            await store.close()
 
     async def sizes(self) -> Sizes:
         """How much this space holds."""

@@ -317,6 +317,16 @@ def test_numbers_beyond_any_store_are_no_traceback(terminal: Terminal) -> None:
     assert terminal.run("search", "x", "--store", "a", "--space", "b").exit_code == 2
 
 
+def test_a_space_can_be_copied(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.run("mark", "one")
+    terminal.run("mark", "two")
+    target = str(tmp_path / "copy.db")
+    assert terminal.json("copy", target) == {"events": 2, "stored": 2, "repeated": 0}
+    assert "2 events in" in terminal.run("copy", target).stdout
+    assert terminal.json("verify", "--store", target) == {"events": 2, "problems": []}
+    assert terminal.json("events", "tail", "--store", target) == terminal.json("events", "tail")
+
+
 def test_overview_of_a_space(terminal: Terminal, transcripts: Path) -> None:
     terminal.run("up")
     [name] = [row["name"] for row in json.loads(terminal.run("spaces", "--json").stdout)]

@@ -422,6 +422,19 @@ async def test_events_survive_a_store_that_is_gone_until_the_next_open(
     assert [event.data["n"] for event in events] == list(range(3_000))
 
 
+async def test_a_backlog_is_counted_while_its_writer_lives(tmp_path: Path, home: Settings) -> None:
+    journal = open_journal(tmp_path / "space.db-segments")
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        assert (await memory.backlog())[0] == 0
+        for number in range(10):
+            journal.emit("step", {"n": number})
+        waiting, size = await memory.backlog()
+        assert (waiting, size > 0) == (11, True)  # with the frame of the context
+        drained(journal)
+        assert (await memory.backlog())[0] == 0
+    journal.close()
+
+
 async def test_many_waiters_share_syncs(memory: Memory) -> None:
     async def one(number: int) -> None:
         memory.emit("step", {"n": number})

@@ -44,6 +44,7 @@ for command in (
     keeping.doctor,
     keeping.verify,
     keeping.rebuild,
+    keeping.copy,
 ):
     cli.add_command(command)
 

@@ -27,8 +27,13 @@ async def doctor(memory: Memory, output: Output) -> None:
     """
     sizes = await memory.sizes()
     waiting = await memory.unread(_transcripts_of(memory.location))
-    problems = await memory.verify()
+    waiting_events, waiting_bytes = await memory.backlog()
+    problems = await memory.verify() + memory.damaged
     advice = list(problems)
+    if waiting_events:
+        advice.append(
+            f"{counted(waiting_events, 'event')} ({size(waiting_bytes)}) on the way: another process writes just now"
+        )
     if waiting:
         advice.append(f"{counted(len(waiting), 'transcript')} with something new: run `mica import claude-code`")
     if not sizes.events:
@@ -43,6 +48,7 @@ async def doctor(memory: Memory, output: Output) -> None:
         "payloads": sizes.payloads,
         "size_bytes": sizes.size_bytes,
         "transcripts_waiting": len(waiting),
+        "backlog": {"events": waiting_events, "size_bytes": waiting_bytes},
         "problems": problems,
         "advice": advice,
         "versions": {
@@ -92,6 +98,26 @@ async def verify(memory: Memory, output: Output) -> None:
     output.show({"events": sizes.events, "problems": problems}, for_people)
     if problems:
         sys.exit(1)
+
+
+@click.command()
+@click.argument("destination", metavar="TARGET")
+@memory_command
+async def copy(memory: Memory, output: Output, *, destination: str) -> None:
+    """Copy this space into another store, and prove that everything is there. Run it again to go on.
+
+    TARGET is a file; it is made if need be.
+
+    Example: mica copy backup.db --space sample
+    """
+    with Console(stderr=True).status("copying") as status:
+        done = await memory.copy_to(destination, on_progress=lambda count: status.update(f"{count:,} events"))
+
+    def for_people(console: Console) -> None:
+        said = f"{counted(done.events, 'event')} in {destination}, {done.stored:,} of them new; verified"
+        console.print(f"[green]✓[/] {escape(said)}", soft_wrap=True)
+
+    output.show(done, for_people)
 
 
 @click.command()

@@ -444,6 +444,21 @@ def leftovers(folder: Path | None) -> Iterator[Leftover]:
             yield Leftover(home)
 
 
+def backlog(folder: Path | None) -> tuple[int, int]:
+    """How many frames wait for the store in a folder, of living and dead writers, and the bytes that they take."""
+    waiting = size = 0
+    for path in sorted(folder.rglob(f"*{SUFFIX}")) if folder is not None else ():
+        try:
+            segment = load_segment(path)
+        except (OSError, StoreUnavailable):
+            segment = None  # folded meanwhile, or of another version: its bytes count
+        size += path.stat().st_size if path.exists() else 0
+        if segment is not None:
+            waiting += segment.refreshed() - segment.folded
+            segment.close()
+    return waiting, size
+
+
 _living: weakref.WeakSet[Journal] = weakref.WeakSet()
 
 
