@@ -142,6 +142,24 @@ async def test_a_mark_without_text_is_refused(memory: Memory, text: str) -> None
         memory.mark(text)
 
 
+@pytest.mark.parametrize("tag", ["two words", "</memory>", "line\nbreak", "", "x" * 61])
+async def test_a_tag_is_a_word(memory: Memory, tag: str) -> None:
+    with pytest.raises(InvalidEvent, match="not a mark"):
+        memory.mark("text", tags=[tag])
+
+
+async def test_two_sources_of_one_name_are_refused(home: Settings) -> None:
+    store = EphemeralStore()
+    with pytest.raises(InvalidInput, match="two sources"):
+        Memory(store, settings=home, sources=[Hanging(), Hanging()])
+
+
+@pytest.mark.parametrize("query", ["\udcff", "cookie \ud800"])
+async def test_a_brief_for_broken_text_does_not_raise(memory: Memory, query: str) -> None:
+    memory.mark("the cookie is set")
+    assert (await memory.brief(query)).receipt is None
+
+
 async def test_one_tag_may_be_given_as_text(memory: Memory) -> None:
     memory.mark("x marks the spot", tags="gotcha")
     assert (await memory.search("spot"))[0].mark.tags == ("gotcha",)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from mica.errors import Backlogged, DuplicateEvent, InvalidInput, MicaError, StoreError, UnknownEvent
+from mica.errors import DuplicateEvent, InvalidInput, MicaError, StoreError, UnknownEvent
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
     MARK,
@@ -35,7 +35,7 @@ from mica.model import (
 from mica.observe.clients import claude_code
 from mica.observe.context import Here, Scope, carrier, current, environment, narrowed, received
 from mica.observe.folding import Folding
-from mica.observe.journal import Emit, Journal, backlog
+from mica.observe.journal import Emit, Journal, backlog, damaged_in
 from mica.observe.redact import redact
 from mica.select.budget import fit
 from mica.select.gather import gather
@@ -104,6 +104,8 @@ class Memory:
         self._writer = new_writer()  # of what is appended without the journal: the places an import has reached
         self._sequence = count(1)
         self._sources: list[Source] = [Marks(store), Files(store), *sources]
+        if len({source.name for source in self._sources}) < len(self._sources):
+            raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
         self._is_closed = False
 
     # -- Observe ----------------------------------------------------------------------------------------------
@@ -317,7 +319,8 @@ class Memory:
         started = asyncio.get_running_loop().time()
         missing = await self._flushed_within(deadline_s * LATEST_SHARE)
         left_s = deadline_s - (asyncio.get_running_loop().time() - started)
-        gathered = await gather(self._sources, Question(query=query, now=now or self._clock()), deadline_s=left_s)
+        question = Question(query=query, now=now or self._clock(), store=self._store)
+        gathered = await gather(self._sources, question, deadline_s=left_s)
         missing |= gathered.missing
         offered = [with_cost(passage, budget_tokens=budget_tokens) for passage in gathered.passages]
         left_tokens = room(budget_tokens, missing=missing)
@@ -352,7 +355,7 @@ class Memory:
         }
         try:
             return self.emit("brief", receipt, origin="recalled").id
-        except (Backlogged, StoreError):
+        except MicaError:
             return None  # nothing can be written; the agent's turn goes on
 
     async def overview(self) -> Overview:
@@ -373,8 +376,8 @@ class Memory:
 
     @property
     def damaged(self) -> list[str]:
-        """What could not be read of the segments that other processes left."""
-        return list(self._folding.damaged)
+        """What could not be read of the segments that other processes left, now or earlier."""
+        return [*self._folding.damaged, *damaged_in(self._store.segments)]
 
     async def copy_to(self, target: str | Path, *, on_progress: Callable[[int], None] = lambda count: None) -> Copied:
         """Bring every event of this space into another store, and prove that it is there. Resumable."""

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Literal, NewType, TypeAlias
+from typing import Annotated, Literal, NewType, TypeAlias
 
 import msgspec
 
-from mica.errors import InvalidContext, InvalidEvent
+from mica.errors import InvalidContext, InvalidEvent, InvalidInput
 
 EventId = NewType("EventId", str)
 ContextId = NewType("ContextId", str)
@@ -30,12 +30,13 @@ Clock: TypeAlias = Callable[[], datetime]
 MARK = "mark"
 NAME_CHARACTERS_MAX = 200  # a name is a word for a kind of event; longer ones are data in the wrong place
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
+DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack
 PAYLOAD_BYTES_MAX = 256 * 2**20  # SQLite refuses rows near 1 GB, and a payload is held in memory a few times over
 SEARCHABLE_CHARACTERS_MAX = 100_000  # of one text; a pasted log of megabytes is kept whole, but found by its beginning
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, in lower case
 _EVENT_ID = re.compile(r"([0-7][0-9a-hjkmnp-tv-z]{25})-([0-7][0-9a-f]{15})")
-_EVENT_NAME = re.compile(r"[^\s*?\x00-\x1f]+")
+_EVENT_NAME = re.compile(r"[^\s*?\x00-\x1f\ud800-\udfff]+")
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -102,6 +103,12 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def id(self) -> ContextId:
         return _context_id(self)
 
+    def check(self) -> None:
+        """Raise InvalidContext when a field is not what a context holds."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "labels"}
+        for name, value in [*((n, v) for n, v in given.items() if v is not None), *self.labels]:
+            _check_label(name, value)
+
     def with_(self, *, labels: Mapping[str, str] | None = None, **fields: str | None) -> Context:
         """This context with some fields replaced and labels added. Raises InvalidContext on a bad value."""
         given = {name: value for name, value in fields.items() if value is not None}
@@ -120,7 +127,7 @@ def _context_id(context: Context) -> ContextId:
 
 
 def _check_label(name: str, value: object) -> None:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not isinstance(name, str):
         raise InvalidContext(f"context {name}={value!r} is a {type(value).__name__}; give it as text")
     if not value or len(value) > LABEL_CHARACTERS_MAX:
         raise InvalidContext(
@@ -128,9 +135,9 @@ def _check_label(name: str, value: object) -> None:
             "longer text belongs in an event"
         )
     try:
-        value.encode()
+        f"{name}{value}".encode()
     except UnicodeEncodeError as error:
-        raise InvalidContext(f"context {name}={value!r} is not valid Unicode: {error.reason}") from error
+        raise InvalidContext(f"context {ascii(name)[1:-1]}={value!r} is not valid Unicode: {error.reason}") from error
 
 
 # -- Events ---------------------------------------------------------------------------------------------------
@@ -307,7 +314,10 @@ def name_pattern(pattern: str) -> re.Pattern[str]:
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events to read. Every given field must hold; the latest `limit` are returned, oldest first."""
+    """Which events to read. Every given field must hold; the latest `limit` are returned, oldest first.
+
+    Raises InvalidInput for a time without a zone or a negative limit.
+    """
 
     session: str | None = None
     agent: str | None = None
@@ -318,6 +328,13 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None  # every word must occur in the event's text
     errors: bool | None = None
     limit: int | None = 100
+
+    def __post_init__(self) -> None:
+        for at in (self.since, self.until):
+            if at is not None and at.tzinfo is None:
+                raise InvalidInput(f"{at.isoformat()} has no time zone; use an aware datetime")
+        if self.limit is not None and self.limit < 0:
+            raise InvalidInput(f"a limit of {self.limit} is not possible; give 0 or more, or None for all")
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -373,9 +390,12 @@ def check_mark(data: Mapping[str, object]) -> None:
         raise InvalidEvent(f"this is not a mark: {error}; `memory.mark(text)` makes one") from error
 
 
+Tag = Annotated[str, msgspec.Meta(pattern=r"^[\w.:/+-]{1,60}$")]  # a word: it stands in briefs and on command lines
+
+
 class _MarkData(msgspec.Struct):
     text: str
-    tags: tuple[str, ...] = ()
+    tags: tuple[Tag, ...] = ()
     why: str | None = None
 
 

@@ -47,7 +47,7 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     values = {
         "home": str(_folder(environment, user_home, "data")),
         "transcripts": str(Path(environment.get("CLAUDE_CONFIG_DIR") or user_home / ".claude") / "projects"),
-        **_read(path, required="MICA_CONFIG" in environment),
+        **_read(path, required=bool(environment.get("MICA_CONFIG"))),
     }
     _override(values, environment)
     values["carrier"] = {name: environment[name] for name in CARRIER if name in environment}

@@ -198,6 +198,31 @@ async def test_a_decorated_generator_still_takes_what_is_sent_and_thrown(memory:
     assert events == ["hello", "walker", "closed"]
 
 
+async def test_an_error_of_a_decorated_generator_comes_out(memory: Memory) -> None:
+    @memory.context(agent="walker")
+    def walk() -> Iterator[int]:
+        yield 1
+        raise ValueError("own")
+
+    @memory.context(agent="walker")
+    async def drift() -> AsyncIterator[object]:
+        try:
+            yield (yield 1)
+        except KeyError:
+            yield agent(memory)
+        raise ValueError("own")
+
+    with pytest.raises(ValueError, match="own"):
+        list(walk())
+    generator = drift()
+    assert await anext(generator) == 1
+    assert await generator.asend("sent") == "sent"  # type: ignore[attr-defined]  # an iterator that is a generator
+    assert await generator.athrow(KeyError()) == "walker"  # type: ignore[attr-defined]  # as above
+    with pytest.raises(ValueError, match="own"):
+        await anext(generator)
+    assert agent(memory) is None
+
+
 async def test_decorated_functions_and_coroutines_run_inside(memory: Memory) -> None:
     @memory.context(agent="scout")
     def plain() -> str | None:
@@ -292,6 +317,13 @@ def test_a_foreign_or_damaged_carrier_never_raises(fields: dict[str, str]) -> No
     assert received(fields, space="space").parent is None
 
 
+@pytest.mark.parametrize("depth", ["9" * 30, str(2**63), "-1", "1_0x", ""])
+def test_a_depth_that_no_chain_has_is_no_parent(depth: str) -> None:
+    fields = carrier(Here(Context(), build(1).ref), space="space")
+    spoiled = fields["tracestate"].rsplit(":", 1)[0] + f":{depth}"
+    assert received(fields | {"tracestate": spoiled}, space="space").parent is None
+
+
 def test_a_foreign_trace_becomes_the_correlation() -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     fields = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01", "tracestate": "congo=t61rcWkgMzE", "baggage": "k=v"}
@@ -309,7 +341,7 @@ def test_a_parent_does_not_cross_the_wall() -> None:
     fields = carrier(Here(Context(agent="scout"), build(1).ref), space="one")
     here = received(fields, space="two")
     assert here.parent is None
-    assert here.context == Context(agent="scout")
+    assert here.context == Context(agent="scout", correlation=fields["traceparent"].split("-")[1])
 
 
 def test_a_context_too_large_to_carry_is_refused() -> None:

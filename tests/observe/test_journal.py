@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 import mica
 from mica import Context, EventQuery, Memory
-from mica.errors import Backlogged, StoreFull, StoreUnavailable
+from mica.errors import Backlogged, InvalidContext, StoreFull, StoreUnavailable
 from mica.model import Event, Ref
 from mica.observe import journal as journal_module
 from mica.observe.context import Here
@@ -349,9 +350,111 @@ def test_a_segment_of_another_version_is_refused_and_kept(tmp_path: Path) -> Non
     body = bytearray(path.read_bytes())
     body[8] = 99
     path.write_bytes(body)
-    with pytest.raises(StoreUnavailable, match=r"version 99.*upgrade"):
-        list(leftovers(tmp_path))
+    [leftover] = leftovers(tmp_path)
+    assert "version 99" in leftover.damaged[0]
+    assert "upgrade" in leftover.damaged[0]
+    leftover.close()
     assert path.exists()
+
+
+@pytest.mark.parametrize("at", [9, 13, 20, 30])
+def test_a_spoiled_header_is_told_and_the_others_are_read(tmp_path: Path, at: int) -> None:
+    written(tmp_path / "one")
+    path = written(tmp_path / "two")
+    body = bytearray(path.read_bytes())
+    body[at] = 0xFF
+    path.write_bytes(body)
+    path.parent.rename(tmp_path / "one" / path.parent.name)
+    found = list(leftovers(tmp_path / "one"))
+    assert len(found) == 2
+    assert sum(len(batch) for leftover in found for batch in leftover.batches(100)) >= 50
+    assert any(leftover.damaged for leftover in found) or at == 20
+    for leftover in found:
+        leftover.close()
+
+
+async def test_what_is_behind_a_refused_event_survives_a_kill(tmp_path: Path, home: Settings) -> None:
+    journal = open_journal(tmp_path / "space.db-segments")
+    journal.emit("one")
+    journal.emit("strange", {"deep": {(1, 2): 3}})
+    for number in range(10):
+        journal.emit("good", {"n": number})
+    journal.close()
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        names = [event.name for event in await memory.events()]
+        assert names == ["one", "event.refused"] + ["good"] * 10
+        assert memory.damaged == []
+
+
+def test_a_context_of_wrong_kinds_is_refused_before_anything_is_written() -> None:
+    journal = open_journal(None)
+    with pytest.raises(InvalidContext, match="session=5"):
+        journal.emit("x", context=Context(session=5))  # type: ignore[arg-type]  # the point
+    journal.emit("after")
+    assert [event.name for event in drained(journal)] == ["after"]
+
+
+def test_times_far_away_are_kept() -> None:
+    journal = open_journal(None)
+    for year in (1, 1600, 2600, 9999):
+        journal.emit("x", at=datetime(year, 1, 1, tzinfo=UTC))
+    assert [event.at.year for event in drained(journal)] == [1, 1600, 2600, 9999]
+
+
+def test_a_lock_that_nobody_holds_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt between taking the lock and using it must not stop the process for ever."""
+    monkeypatch.setattr(journal_module, "LOCK_PATIENCE_S", 0.01)
+    journal = open_journal(None)
+    journal.emit("before")
+    cells = [cell.cell_contents for cell in journal.emit.__closure__ or ()]  # type: ignore[attr-defined]  # a closure
+    [take] = [content for content in cells if getattr(content, "__name__", "") == "acquire"]
+    take()
+    journal.emit("after")
+    assert [event.name for event in drained(journal)] == ["before", "after"]
+
+
+async def test_what_a_forked_child_emitted_is_read_by_its_parent(tmp_path: Path, home: Settings) -> None:
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        memory.emit("before")
+        await memory.events()
+        child = os.fork()
+        if child == 0:
+            try:
+                memory.emit("in.child")
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert [event.name for event in await memory.events()] == ["before", "in.child"]
+
+
+OPENERS = """
+import asyncio, sys
+import mica
+
+async def main():
+    for number in range(15):
+        async with mica.open(sys.argv[1]) as memory:
+            memory.emit("step", {"n": number})
+            await memory.events()
+
+asyncio.run(main())
+"""
+
+
+async def test_processes_that_come_and_go_do_not_take_each_others_folders(tmp_path: Path, home: Settings) -> None:
+    path = tmp_path / "space.db"
+    command = [sys.executable, "-c", OPENERS, str(path)]
+    children = [
+        await asyncio.create_subprocess_exec(
+            *command, env={**os.environ, "HOME": str(tmp_path)}, stderr=subprocess.PIPE
+        )
+        for _ in range(5)
+    ]
+    complaints = [(await child.communicate())[1] for child in children]
+    assert complaints == [b""] * 5
+    async with mica.open(path, settings=home) as memory:
+        assert len(await memory.events(EventQuery(names=("step",), limit=None))) == 75
+        assert await memory.verify() == []
 
 
 # -- The whole way --------------------------------------------------------------------------------------------

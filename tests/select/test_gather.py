@@ -72,9 +72,23 @@ async def test_a_failed_source_is_named_with_its_reason() -> None:
     assert len(found.passages) == 1
 
 
-async def test_a_programming_error_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError):
-        await gather([Told("bug", error=ZeroDivisionError())], QUESTION, deadline_s=1)
+async def test_a_programming_error_of_a_source_is_named_and_costs_only_itself() -> None:
+    """A brief never raises into an agent's turn."""
+    found = await gather([Told("bug", error=ZeroDivisionError("by zero")), Told("fine")], QUESTION, deadline_s=1)
+    assert found.missing == {"bug": "ZeroDivisionError: by zero"}
+    assert len(found.passages) == 1
+
+
+async def test_a_cancelled_gather_leaves_no_source_running() -> None:
+    hung = Told("hung", wait=asyncio.Event())
+    task = asyncio.create_task(gather([hung], QUESTION, deadline_s=60))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)
+    assert hung.was_cancelled
 
 
 async def test_no_sources_are_no_passages() -> None:

@@ -364,6 +364,31 @@ def test_verify_names_stale_indexes_and_rebuild_mends_them(tmp_path: Path) -> No
     core.close()
 
 
+def test_verify_compares_every_posting_with_the_log(tmp_path: Path) -> None:
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(1, "mark", {"text": "one two two"}), build(2, "mark", {"text": "three"})])
+    for damage in ("DELETE FROM postings WHERE position = 1", "UPDATE postings SET count = 9 WHERE position = 2"):
+        core._connection.execute(damage)
+        assert len(core.verify()) == 1
+        core.rebuild()
+        assert core.verify() == []
+    core._connection.execute("INSERT INTO postings (term, position, count) SELECT id, 77, 1 FROM terms LIMIT 1")
+    assert "position 77" in core.verify()[0]
+    core.close()
+
+
+def test_a_rebuild_elsewhere_leaves_remembered_words_right(tmp_path: Path) -> None:
+    one, two = SqliteCore(tmp_path / "space.db"), SqliteCore(tmp_path / "space.db")
+    one.append([build(1, "mark", {"text": "alpha beta"})])
+    two.rebuild()
+    two.append([build(2, "mark", {"text": "gamma"})])
+    one.append([build(3, "mark", {"text": "beta alpha"})])
+    assert [event.position for event in one.events(EventQuery(text="alpha"))] == [1, 3]
+    assert two.verify() == []
+    one.close()
+    two.close()
+
+
 def test_verify_names_a_context_whose_content_changed(tmp_path: Path) -> None:
     core = SqliteCore(tmp_path / "space.db")
     core.append([build(1, context=Context(agent="a"))])

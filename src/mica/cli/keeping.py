@@ -86,7 +86,7 @@ async def verify(memory: Memory, output: Output) -> None:
 
     Example: mica verify --json
     """
-    problems = await memory.verify()
+    problems = await memory.verify() + memory.damaged
     sizes = await memory.sizes()
 
     def for_people(console: Console) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Concatenate, ParamSpec
@@ -143,7 +144,8 @@ class Moment(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         if match := re.fullmatch(r"(\d{1,6})([smhdw])", str(value)):
-            return datetime.now(UTC) - timedelta(**{UNITS[match[2]]: int(match[1])})
+            with suppress(OverflowError):
+                return datetime.now(UTC) - timedelta(**{UNITS[match[2]]: int(match[1])})
         try:
             return datetime.fromisoformat(str(value)).astimezone(UTC)
         except ValueError:

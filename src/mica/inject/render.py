@@ -27,7 +27,7 @@ _CONTROL = re.compile(
 def line(passage: Passage) -> str:
     """One passage as it stands in a brief: what it is, its text, and by which handle a person finds it again."""
     handle = f" ({passage.handle})" if passage.handle else ""
-    return f"- {passage.kind}: {_defused(passage.text)}{handle}"
+    return f"- {_defused(passage.kind)}: {_defused(passage.text)}{handle}"
 
 
 def with_cost(passage: Passage, *, budget_tokens: int) -> Passage:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextvars import ContextVar, copy_context
 from hashlib import blake2b
 from types import TracebackType
@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from mica.errors import InvalidContext, InvalidEvent
-from mica.model import EMPTY, Context, Event, EventId, Ref, ref_of, split_id
+from mica.model import DEPTH_MAX, EMPTY, Context, Event, EventId, Ref, ref_of, split_id
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,11 +121,13 @@ class Scope:
             try:
                 while True:
                     try:
-                        step = functools.partial(generator.send, (yield own.run(step)))
-                    except GeneratorExit:
-                        raise
+                        value = own.run(step)
                     except StopIteration as stop:
                         return stop.value
+                    try:
+                        step = functools.partial(generator.send, (yield value))
+                    except GeneratorExit:
+                        raise
                     except BaseException as error:  # noqa: BLE001 - thrown in by the caller, meant for the generator
                         step = functools.partial(generator.throw, error)
             finally:
@@ -134,19 +136,25 @@ class Scope:
         return around
 
     def _around_async_generator(
-        self, function: Callable[P, AsyncGenerator[object, None]]
-    ) -> Callable[P, AsyncGenerator[object, None]]:
+        self, function: Callable[P, AsyncGenerator[object, object]]
+    ) -> Callable[P, AsyncGenerator[object, object]]:
         @functools.wraps(function)
-        async def around(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[object, None]:
+        async def around(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[object, object]:
             generator = function(*args, **kwargs)
+            step: Callable[[], Awaitable[object]] = generator.__anext__
             try:
                 while True:
                     with Scope(self._space, self._enter):
                         try:
-                            value = await anext(generator)
+                            value = await step()
                         except StopAsyncIteration:
                             return
-                    yield value
+                    try:
+                        step = functools.partial(generator.asend, (yield value))
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - thrown in by the caller, meant for the generator
+                        step = functools.partial(generator.athrow, error)
             finally:
                 with Scope(self._space, self._enter):
                     await generator.aclose()
@@ -208,7 +216,7 @@ def received(fields: Mapping[str, str], *, space: str) -> Here:
     context = _context_of(given.get("baggage", ""))
     parent, is_ours = _parent_of(given.get("tracestate", ""), space)
     trace = _TRACEPARENT.fullmatch(given.get("traceparent", "").strip())
-    if parent is None and trace and context.correlation is None and set(trace[1]) != {"0"}:
+    if not is_ours and trace and context.correlation is None and set(trace[1]) != {"0"}:
         context = msgspec.structs.replace(context, correlation=trace[1])
     return Here(context, parent if is_ours else None)
 
@@ -240,7 +248,9 @@ def _parent_of(tracestate: str, space: str) -> tuple[Ref | None, bool]:
             wall, identifier, root, depth = value.split(":")
             for each in (identifier, root):
                 split_id(each)
-            return ref_of(EventId(identifier), EventId(root), max(0, int(depth))), wall == _wall(space)
+            if not 0 <= int(depth) <= DEPTH_MAX:
+                return None, False
+            return ref_of(EventId(identifier), EventId(root), int(depth)), wall == _wall(space)
         except (ValueError, InvalidEvent):
             return None, False
     return None, False

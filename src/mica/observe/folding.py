@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mica.errors import DuplicateEvent, InvalidEvent, StoreError
 from mica.model import Appended, Event
-from mica.observe.journal import Journal, leftovers
+from mica.observe.journal import Journal, has_others, leftovers
 
 BATCH_MAX = 1_000  # one transaction: a full sync is cheap beside it, and readers wait for milliseconds
 GATHER_S = 0.02  # the background lets events gather for so long: one transaction for all of them
@@ -56,21 +56,17 @@ class Folding:
         await asyncio.wait([self._task])
 
     async def _adopt(self) -> None:
-        """Fold what writers have left that are gone."""
-        folder, self._folder = self._folder, None
-        if folder is None:
+        """Fold what writers have left that are gone. Looking costs one listing of a folder, so every flush looks."""
+        own = self._journal.writer if self._journal is not None else ""
+        if self._folder is None or not has_others(self._folder, own=own):
             return
-        try:
-            found = leftovers(folder)
-            while (leftover := await asyncio.to_thread(next, found, None)) is not None:  # reads whole segments
-                try:
-                    await self._fold(leftover.batches(BATCH_MAX))
-                finally:
-                    self.damaged += leftover.damaged
-                    leftover.close()
-        except BaseException:
-            self._folder = folder  # not done: the next flush tries again
-            raise
+        found = leftovers(self._folder)
+        while (leftover := await asyncio.to_thread(next, found, None)) is not None:  # reads whole segments
+            try:
+                await self._fold(leftover.batches(BATCH_MAX))
+            finally:
+                self.damaged += [problem for problem in leftover.damaged if problem not in self.damaged]
+                leftover.close()
 
     async def _fold(self, batches: Iterable[list[Event]]) -> None:
         for batch in batches:
@@ -96,5 +92,5 @@ class Folding:
             except StoreError:
                 await asyncio.sleep(RETRY_S)
                 self._wanted.set()
-            except (DuplicateEvent, InvalidEvent) as error:
-                self._refused.insert(0, error)  # nobody awaited this flush: keep it for one who does
+            except Exception as error:  # noqa: BLE001 - nobody awaited this flush: kept for one who does
+                self._refused.insert(0, error)

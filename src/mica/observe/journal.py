@@ -9,6 +9,7 @@ idempotent, so a fold may be repeated at will: also by the next process that ope
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -48,6 +49,7 @@ from mica.observe.segment import END_MASK, SCOPE_SHIFT, SUFFIX, Segment, encode_
 EVENTS_FIRST, EVENTS_MAX = 1_024, 65_536  # of a segment: quiet processes stay small, busy ones roll once a second
 HEAP_BYTES_FIRST, HEAP_BYTES_MAX = 2**18, 2**24
 JOURNAL_BYTES_MAX = 2**30  # of all segments of a writer, some five million events: beyond that the store is stuck
+NAMES_MAX = 10_000  # remembered as checked; a name is a kind of event, there are dozens
 LOCK_PATIENCE_S = 1.0  # a lock is held for a microsecond, or for the making of a segment
 LOCK = "lock"
 DAMAGED = ".damaged"
@@ -146,21 +148,21 @@ class Journal:
                 check_name(name)
                 if name == MARK:
                     check_mark(data)
-                else:
+                elif len(known_names) < NAMES_MAX:
                     known_names.add(name)
             flags = AGENT if origin is AGENT_NAME else origin_number(name, origin) << 1
             if error:
                 flags |= 1
             if at is None:
-                at_ns = now_ns() if clock is None else microseconds(clock()) * 1_000
+                at_us = now_ns() // 1_000 if clock is None else microseconds(clock())
             else:
                 check_time(name, at)
-                at_ns = microseconds(at) * 1_000
+                at_us = microseconds(at)
             try:
                 if parent is None:
-                    body = encode((at_ns, name, flags, data))
+                    body = encode((at_us, name, flags, data))
                 else:
-                    body = encode((at_ns, name, flags, data, parent.id, parent.root_id, parent.depth + 1))
+                    body = encode((at_us, name, flags, data, parent.id, parent.root_id, parent.depth + 1))
                 if FLOAT in body:
                     encode_data(name, data)  # a number that JSON cannot hold is refused now
             except AttributeError as problem:
@@ -169,7 +171,7 @@ class Journal:
             except (TypeError, ValueError, OverflowError, RecursionError):
                 # Either it is refused with the reason, or JSON can hold it in its way: keys as text, large integers.
                 lineage = () if parent is None else (parent.id, parent.root_id, parent.depth + 1)
-                body = encode((at_ns, name, flags, encode_data(name, data), *lineage))
+                body = encode((at_us, name, flags, encode_data(name, data), *lineage))
             if not try_lock(False) and (inner := waited()) is not None:  # noqa: FBT003 - a keyword costs as much as the lock
                 where = Here(scope_context, None if parent is None else parent.ref)
                 return inner.emit(name, data, context=where, origin=origin, error=error, at=at)
@@ -206,6 +208,7 @@ class Journal:
         def scope_of(context: Context) -> int:
             number = numbers.get(context)
             if number is None:
+                context.check()
                 body = encode_frame((len(numbers) + 1, context))
                 if index >= capacity or position + len(body) > limit:
                     roll(len(body))
@@ -241,8 +244,10 @@ class Journal:
                 if inside.f_code is emit.__code__:
                     return self._within()
                 inside = inside.f_back  # type: ignore[assignment]  # None ends the walk
+            me = threading.get_ident()
             while not try_lock(timeout=LOCK_PATIENCE_S):
-                if not any(_is_inside(frame, emit.__code__) for frame in sys._current_frames().values()):
+                others = [frame for thread, frame in sys._current_frames().items() if thread != me]
+                if not any(_is_inside(frame, emit.__code__) for frame in others):
                     unlock()  # an interrupt hit between taking the lock and using it: nobody holds it
             return None
 
@@ -331,7 +336,7 @@ class Journal:
                 "the last one was not taken: is the store reachable? `mica doctor` tells"
             )
         if self._folder is not None and self._home is None:
-            self._home = _Home(self._folder / self.writer)
+            self._home = _Home.make(self._folder / self.writer)
         before = self._segments[-1] if self._segments else None
         capacity = EVENTS_FIRST if before is None else min(EVENTS_MAX, before.capacity * 2)
         heap = HEAP_BYTES_FIRST if before is None else min(HEAP_BYTES_MAX, (before.size_bytes - before.heap_at) * 2)
@@ -343,6 +348,8 @@ class Journal:
 
     def after_fork(self) -> None:
         """In a child process: the parent's segments are the parent's; go on as another writer."""
+        if self._home is not None:
+            self._home.forget()
         self._wake = _nobody
         self._start()
         self._restart()
@@ -363,19 +370,40 @@ def _is_inside(frame: FrameType | None, code: CodeType) -> bool:
 class _Home:
     """The folder of a writer, held by a lock while the writer lives."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def make(cls, path: Path) -> _Home:
+        """A new folder. It gets its name only when it is locked, so that nobody takes it for a dead writer's."""
+        unnamed = path.with_name(f".{path.name}")
         try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._descriptor)
-            raise StoreUnavailable(f"another process writes in {path}; two writers cannot share a folder") from error
+            unnamed.mkdir(mode=0o700, parents=True)
+            descriptor = os.open(unnamed / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unnamed.rename(path)
         except OSError as error:
-            raise StoreUnavailable(
-                f"cannot write in {path}: {error.strerror}; choose another place with MICA_HOME"
-            ) from error
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY) and path.is_dir():
+                reason = f"another process writes in {path}; two writers cannot share a folder"
+            else:
+                reason = f"cannot write in {path}: {error.strerror}; choose another place with MICA_HOME"
+            raise StoreUnavailable(reason) from error
+        return cls(path, descriptor)
+
+    @classmethod
+    def claim(cls, path: Path) -> _Home | None:
+        """The folder of a writer that is gone; None while it lives, or when somebody else claims it."""
+        try:
+            descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
+        return cls(path, descriptor)
 
     def release(self) -> None:
         """Let go; an empty folder is removed."""
@@ -383,6 +411,10 @@ class _Home:
             if not [file for file in self.path.iterdir() if file.name != LOCK]:
                 (self.path / LOCK).unlink()
                 self.path.rmdir()
+        os.close(self._descriptor)
+
+    def forget(self) -> None:
+        """In a forked child: the lock is the parent's."""
         os.close(self._descriptor)
 
 
@@ -393,15 +425,28 @@ class Leftover:
         self._home = home
         self.damaged: list[str] = []
         self._segments: list[Segment] = []
+        self._spoiled: set[Path] = set()  # kept under another name when all that can be read is stored
         for path in sorted(home.path.glob(f"*{SUFFIX}")):
+            self._take(path)
+
+    def _take(self, path: Path) -> None:
+        try:
             segment = load_segment(path)
-            if segment is None:
-                path.unlink()
-                continue
-            problem = segment.recover()
-            if problem is not None:
-                self.damaged.append(f"{path}: {problem}")
-            self._segments.append(segment)
+            problem = segment.recover() if segment is not None else None
+        except StoreUnavailable as error:  # of a newer version: it waits for a newer mica
+            self.damaged.append(str(error))
+            return
+        except (OSError, ValueError) as error:
+            self.damaged.append(f"{path} cannot be read: {error}")
+            path.rename(path.with_suffix(SUFFIX + DAMAGED))
+            return
+        if segment is None:
+            path.unlink(missing_ok=True)
+            return
+        if problem is not None:
+            self.damaged.append(f"{path}: {problem}")
+            self._spoiled.add(path)
+        self._segments.append(segment)
 
     @property
     def waiting(self) -> int:
@@ -418,30 +463,37 @@ class Leftover:
 
     def close(self) -> None:
         """Remove what is folded; keep what is damaged under another name."""
-        told = {line.split(": ")[0] for line in self.damaged}
         for segment in self._segments:
             path = segment.path
-            if path is not None and str(path) in told and segment.folded == segment.count:
+            if segment.folded < segment.count:
+                segment.close()
+            elif path is not None and path in self._spoiled:
                 segment.close()
                 path.rename(path.with_suffix(SUFFIX + DAMAGED))
-            elif segment.folded == segment.count:
-                segment.remove()
             else:
-                segment.close()
+                segment.remove()
         self._home.release()
 
 
 def leftovers(folder: Path | None) -> Iterator[Leftover]:
     """What dead writers have left in a folder. Folders of living writers are left alone."""
-    if folder is None or not folder.is_dir():
-        return
-    for path in sorted(folder.iterdir()):
-        if path.is_dir():
-            try:
-                home = _Home(path)
-            except StoreUnavailable:
-                continue  # its writer lives
+    for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
+        if not path.name.startswith(".") and (home := _Home.claim(path)) is not None:
             yield Leftover(home)
+
+
+def has_others(folder: Path, *, own: str) -> bool:
+    """Whether another writer has a folder here, alive or not."""
+    try:
+        return any(name != own and not name.startswith(".") for name in os.listdir(folder))  # noqa: PTH208 - every read
+    except OSError:
+        return False
+
+
+def damaged_in(folder: Path | None) -> list[str]:
+    """What lies in a folder under another name because it could not be read whole."""
+    found = sorted(folder.rglob(f"*{SUFFIX}{DAMAGED}")) if folder is not None and folder.is_dir() else []
+    return [f"{path} was damaged; what was whole in it is stored, look at it and remove it" for path in found]
 
 
 def backlog(folder: Path | None) -> tuple[int, int]:

@@ -106,7 +106,7 @@ class Segment:
         start = self.spine[index - 1] & END_MASK if index else self.heap_at
         read = _frames.decode(self.area[start : self.spine[index] & END_MASK])
         identifier = event_id(self.writer, self.base + index)
-        at = EPOCH + timedelta(microseconds=read.at // 1_000)
+        at = EPOCH + timedelta(microseconds=read.at)
         told = {"name": read.name, "text": reason, "data": repr(read.data)}
         return make_event(identifier, "event.refused", told, at=at, context=EMPTY, error=True)
 
@@ -125,7 +125,7 @@ class Segment:
         return Event(
             id=identifier,
             name=read.name,
-            at=EPOCH + timedelta(microseconds=read.at // 1_000),
+            at=EPOCH + timedelta(microseconds=read.at),
             body=read.data if isinstance(read.data, bytes) else encode_data(read.name, cast(Body, read.data)),
             context=self._context(scope, index),
             root_id=read.root or identifier,
@@ -167,7 +167,9 @@ class Segment:
                 if not self.end < word & END_MASK <= self.size_bytes:
                     raise ValueError("it ends outside of the segment")
                 self.read(self.count)
-            except (ValueError, KeyError, InvalidEvent) as error:
+            except InvalidEvent:
+                pass  # whole, and refused when it is folded
+            except (ValueError, KeyError) as error:
                 problem = f"frame {self.count} is damaged: {error}"
                 break
             self.count += 1
@@ -217,18 +219,28 @@ def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: 
 
 
 def load_segment(path: Path) -> Segment | None:
-    """A segment that another process left; None when it was never used. Raises StoreUnavailable for a newer version."""
+    """A segment that another process left; None when it was never used.
+
+    Raises StoreUnavailable for another version, and OSError or ValueError when it is no segment at all.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    size = os.fstat(descriptor).st_size
-    area = mmap.mmap(descriptor, size) if size >= HEADER_BYTES else None
-    if area is None or area[: len(MAGIC)] != MAGIC:
+    try:
+        if os.fstat(descriptor).st_size < HEADER_BYTES:
+            os.close(descriptor)
+            return None
+        area = mmap.mmap(descriptor, 0)
+        magic, version, capacity, _, _ = _HEADER.unpack_from(area)
+        if magic != MAGIC:
+            os.close(descriptor)
+            return None
+        if version != VERSION:
+            raise StoreUnavailable(f"segment {path} has version {version}, this mica knows {VERSION}; upgrade mica")
+        if HEADER_BYTES + 8 * capacity > len(area):
+            raise ValueError(f"it says that it holds {capacity:,} frames, and is too short for them")
+        return Segment(area, descriptor, path)
+    except (StoreUnavailable, ValueError):
         os.close(descriptor)
-        return None
-    version = _HEADER.unpack_from(area)[1]
-    if version != VERSION:
-        os.close(descriptor)
-        raise StoreUnavailable(f"segment {path} has version {version}, this mica knows {VERSION}; upgrade mica")
-    return Segment(area, descriptor, path)
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

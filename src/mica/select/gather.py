@@ -22,20 +22,22 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def gather(sources: Sequence[Source], question: Question, *, deadline_s: float) -> Gathered:
-    """Every source's passages that arrive in time. Never raises for a source; `missing` says why one is not there."""
+    """Every source's passages that arrive in time. Never raises for a source, whatever it does: `missing` says why."""
     within_s = deadline_s * COLLECT_SHARE
     tasks = {source.name: asyncio.ensure_future(source.passages(question)) for source in sources}
-    if tasks:
-        await asyncio.wait(tasks.values(), timeout=within_s)
     passages: list[Passage] = []
     missing: dict[str, str] = {}
-    for name, task in tasks.items():
-        if not task.done():
+    try:
+        if tasks:
+            await asyncio.wait(tasks.values(), timeout=max(0.0, within_s))
+        for name, task in tasks.items():
+            if not task.done():
+                missing[name] = f"no answer within {within_s * 1000:.0f} ms"
+            elif (error := task.exception()) is None:
+                passages += task.result()
+            else:
+                missing[name] = str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
+    finally:
+        for task in tasks.values():
             task.cancel()
-            missing[name] = f"no answer within {within_s * 1000:.0f} ms"
-            continue
-        try:
-            passages += task.result()
-        except MicaError as error:
-            missing[name] = str(error)
     return Gathered(passages=tuple(passages), missing=missing)

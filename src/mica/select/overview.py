@@ -117,7 +117,7 @@ def _count(lines: dict[str, SessionLine], session: str, event: Event) -> None:
     elif event.name == "command.run":
         data = event.data
         line.prompts += 1
-        line.prompt = line.prompt or f"/{data.get('name')} {data.get('args') or ''}".replace("//", "/")
+        line.prompt = line.prompt or f"/{str(data.get('name')).lstrip('/')} {data.get('args') or ''}"
     elif event.name == "shell.run":
         line.commands += 1
     elif event.name in STEP_NAMES and not event.error:

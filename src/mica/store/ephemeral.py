@@ -54,14 +54,14 @@ class EphemeralStore:
         fresh: dict[str, Event] = {}
         repeated = 0
         for event in events:
+            parent = event.parent_id and (self._by_id.get(event.parent_id) or fresh.get(event.parent_id))
+            check_event(event, parent.ref if parent else None)
             known = self._by_id.get(event.id) or fresh.get(event.id)
             if known is not None:
                 if msgspec.structs.replace(known, position=None) != msgspec.structs.replace(event, position=None):
                     raise DuplicateEvent(event.id)
                 repeated += 1
                 continue
-            parent = event.parent_id and (self._by_id.get(event.parent_id) or fresh.get(event.parent_id))
-            check_event(event, parent.ref if parent else None)
             fresh[event.id] = msgspec.structs.replace(event, position=len(self._log) + len(fresh) + 1)
         self._log.extend(fresh.values())
         self._by_id |= fresh

@@ -11,6 +11,7 @@ import msgspec
 
 from mica.errors import InvalidEvent, InvalidInput
 from mica.model import (
+    DEPTH_MAX,
     MARK,
     Appended,
     Event,
@@ -115,6 +116,8 @@ def check_event(event: Event, parent: Ref | None) -> None:
         split_id(identifier)
     if event.name == MARK:
         mark_of(event)
+    if not 0 <= event.depth <= DEPTH_MAX:
+        raise InvalidEvent(f"event {event.id!r} has depth {event.depth}; 0 to {DEPTH_MAX:,} are possible")
     check_lineage(event, parent)
 
 

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property, partial
 from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -273,7 +275,7 @@ class SqliteCore:
     def rebuild(self) -> int:
         count = 0
         with self._writing():
-            for table in ("postings", "terms", "texts"):
+            for table in ("postings", "texts"):  # terms keep their numbers: other processes remember them
                 self._connection.execute(f"DELETE FROM {table}")
             self._forget()
             for event in self._whole_log():
@@ -548,13 +550,22 @@ class SqliteCore:
         """Where the index does not hold what the log says."""
         problems = []
         indexed = {row[0]: row[1] for row in self._rows("SELECT position, length FROM texts")}
+        in_order = (
+            "SELECT position, terms.term, count FROM postings JOIN terms ON terms.id = postings.term ORDER BY position"
+        )
+        found = {
+            position: {row[1]: row[2] for row in rows}
+            for position, rows in groupby(self._rows(in_order), itemgetter(0))
+        }
         for event in self._whole_log():
             text = searchable_text(event)
-            length = None if text is None else len(words(text))
-            if indexed.pop(event.position or 0, None) != length:
+            position = event.position or 0
+            expected = (None, {}) if text is None else (len(words(text)), dict(Counter(terms(text))))
+            if (indexed.pop(position, None), found.pop(position, {})) != expected:
                 problems.append(f"event {event.id} is not indexed as it is stored; `mica rebuild` mends it")
+        gone = sorted({*indexed, *found})
         return problems + [
-            f"the index names position {position}, where no event is; `mica rebuild` mends it" for position in indexed
+            f"the index names position {position}, where no event is; `mica rebuild` mends it" for position in gone
         ]
 
 

@@ -41,6 +41,12 @@ def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
     except (apsw.ReadOnlyError, apsw.CantOpenError):
         if not is_there:
             raise
+        log = path.with_name(path.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            raise StoreUnavailable(
+                f"{path} has changes in {log.name}, which can only be read where the folder can be written; "
+                "copy both elsewhere"
+            ) from None
         # Without the right to write beside the file, SQLite reads it only as one that nobody changes.
         return _ready(apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=READ_ONLY), path, busy_ms=busy_ms)
 
@@ -131,3 +137,5 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreUnavailable(f"the store {path} is closed; open it again") from error
     except apsw.IOError as error:
         raise StoreUnavailable(f"the disk under {path} fails ({error}); nothing of this write was kept") from error
+    except apsw.Error as error:
+        raise StoreError(f"{path} cannot be used: {error}; is it a store of mica?") from error

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-import msgspec
-
 from mica.model import Passage
+from mica.select.rank import Hit
+from mica.select.search import search
+from mica.store.protocol import Store
+
+LIMIT = 200  # passages from one source; 4,000 tokens of short marks are about as many
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a brief is asked for."""
+class Question:
+    """What a brief is asked for. Its marks are searched once, for whichever sources want them."""
 
-    query: str
-    now: datetime
-    limit: int = 200  # passages from one source; 4,000 tokens of short marks are about as many
+    def __init__(self, *, query: str, now: datetime, store: Store | None = None, limit: int = LIMIT) -> None:
+        self.query = query.strip()
+        self.now = now
+        self.limit = limit
+        self._store = store
+        self._search: asyncio.Task[list[Hit]] | None = None
+
+    async def hits(self) -> list[Hit]:
+        """The marks that answer the query, best first."""
+        if self._store is None or not self.query:
+            return []
+        if self._search is None:
+            self._search = asyncio.ensure_future(search(self._store, self.query, limit=self.limit, now=self.now))
+        return await asyncio.shield(self._search)
 
 
 class Source(Protocol):

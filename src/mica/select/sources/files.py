@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from mica.model import Event, EventId, EventQuery, Passage
-from mica.select.search import search
 from mica.select.sources import Question
 from mica.store.protocol import Store
 
@@ -41,7 +40,7 @@ class Files:
         self._store = store
 
     async def passages(self, question: Question) -> Sequence[Passage]:
-        if question.query.strip():
+        if question.query:
             steps, weights = await self._steps_like(question)
         else:
             steps, weights = await self._store.events(EventQuery(names=STEP_NAMES, limit=STEPS_MAX)), {}
@@ -57,14 +56,13 @@ class Files:
                 score=1.0,  # as much as the best mark: one short line, which pays first
                 at=max(visit.last.at for visit in visited if visit.last),
                 source=self.name,
-                kind="files used for such prompts" if question.query.strip() else "files used most",
+                kind="files used for such prompts" if question.query else "files used most",
             )
         ]
 
     async def _steps_like(self, question: Question) -> tuple[list[Event], dict[EventId, float]]:
         """The steps of the turns whose prompts are most like the query, and what each turn's vote weighs."""
-        hits = await search(self._store, question.query, limit=100, now=question.now)
-        prompts = [hit for hit in hits if "prompt" in hit.mark.tags][:TURNS_MAX]
+        prompts = [hit for hit in await question.hits() if "prompt" in hit.mark.tags][:TURNS_MAX]
         steps: list[Event] = []
         weights: dict[EventId, float] = {}
         for hit in prompts:
