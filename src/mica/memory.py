@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from itertools import count
@@ -38,6 +38,7 @@ from mica.observe.folding import Folding
 from mica.observe.journal import Emit, Journal, backlog
 from mica.observe.redact import redact
 from mica.select.budget import fit
+from mica.select.follow import Bell, Following, end_of, history
 from mica.select.gather import gather
 from mica.select.overview import Overview, overview
 from mica.select.rank import Hit
@@ -92,7 +93,8 @@ class Memory:
         self._settings = settings
         self._clock = clock
         self._base = received(settings.carrier, space=store.space)
-        self._folding = Folding(store.append, store.segments)
+        self._bell = Bell()  # rings when this process has stored something
+        self._folding = Folding(self._append, store.segments)
         self._journal = Journal(
             store.segments,
             space=store.space,
@@ -178,6 +180,11 @@ class Memory:
         """Return when every event emitted before can be read. Raises what the store raised."""
         await self._folding.flush()
 
+    async def _append(self, events: Sequence[Event]) -> Appended:
+        appended = await self._store.append(events)
+        self._bell.ring()
+        return appended
+
     async def import_transcripts(
         self,
         paths: Iterable[Path],
@@ -237,11 +244,11 @@ class Memory:
             origin="imported",
         )
         try:
-            appended = await self._store.append([*events, reached])
+            appended = await self._append([*events, reached])
         except DuplicateEvent:
             # An earlier version of mica read the same records in its way. What was stored first stands.
             fresh = [event for event in events if await self._store.event(event.id) is None]
-            appended = await self._store.append([*fresh, reached])
+            appended = await self._append([*fresh, reached])
             appended = Appended(stored=appended.stored, repeated=len(events) - len(fresh))
         return Appended(stored=appended.stored - 1, repeated=appended.repeated)
 
@@ -271,6 +278,37 @@ class Memory:
         """The latest events that fit, oldest first."""
         await self._stored()
         return await self._store.events(query or EventQuery())
+
+    async def position(self) -> int:
+        """The position of the last event of the log, 0 when there is none: where a follower of later ones begins."""
+        await self._stored()
+        return await end_of(self._store)
+
+    async def log(self, query: EventQuery | None = None, *, after: int = 0) -> AsyncIterator[Event]:
+        """Every stored event that fits, in commit order, from after a position to the end of the log.
+
+        Read in small steps, so a log of any size can be walked; the query's limit does not count.
+        """
+        await self._stored()
+        async for event in history(self._store, query or EventQuery(), after=after):
+            yield event
+
+    def follow(self, query: EventQuery | None = None, *, after: int | None = None) -> Following:
+        """Every event that fits, in commit order, as it is stored; none is missed and none comes twice.
+
+        Use it as `async for event in memory.follow(…)`. It begins after a position, or with what is stored after the
+        loop has begun; `after=await memory.position()` makes that moment exact. Events of other processes and machines
+        come too. While the store is unavailable it waits, then goes on from the last position; when this memory is
+        closed it raises StoreUnavailable. Whoever breaks out of the loop or is cancelled leaves nothing behind. The
+        query's limit does not count.
+        """
+
+        async def begin() -> int:
+            return await self.position() if after is None else after
+
+        return Following(
+            self._store, query or EventQuery(), begin=begin, bell=self._bell, is_closed=lambda: self._is_closed
+        )
 
     async def chain(self, event: Event) -> list[Event]:
         """All events of the chain that this one belongs to, oldest first."""
