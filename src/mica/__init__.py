@@ -3,6 +3,7 @@
 from mica.errors import MicaError
 from mica.memory import Memory, open
 from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
+from mica.select.chains import compare
 from mica.settings import Settings, load_settings
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Passage",
     "Ref",
     "Settings",
+    "compare",
     "load_settings",
     "open",
 ]

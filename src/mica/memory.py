@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from itertools import count
@@ -37,6 +38,7 @@ from mica.observe.context import Here, Scope, carrier, current, environment, nar
 from mica.observe.folding import Folding
 from mica.observe.journal import Emit, Journal, backlog
 from mica.observe.redact import redact
+from mica.select import chains
 from mica.select.budget import fit
 from mica.select.follow import Bell, Following, end_of, history
 from mica.select.gather import gather
@@ -58,8 +60,16 @@ CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with
 TRANSCRIPT_READ = "transcript.read"
 FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
+REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query (E-28)
 POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """Events that were asked for by reference: those found, in the order asked, and what is not there."""
+
+    found: tuple[Event, ...]
+    missing: tuple[str, ...] = ()
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,14 +275,28 @@ class Memory:
     async def event(self, reference: str | int | Event | Ref) -> Event:
         """The event of this id or position. Raises UnknownEvent when there is none."""
         await self._stored()
-        text = reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")
-        if text.isdecimal():
-            found = await self._store.event_at(int(text)) if len(text) <= POSITION_DIGITS_MAX else None
-        else:
-            found = await self._store.event(EventId(text))
+        found = await self._referred(reference)
         if found is None:
             raise UnknownEvent(str(reference))
         return found
+
+    async def resolve(self, references: Iterable[str | int | Event | Ref]) -> Resolved:
+        """The events of up to 100 ids or positions, in the order given, and those that are not there by name."""
+        asked = [references] if isinstance(references, str | int | Event | Ref) else list(references)
+        if len(asked) > REFERENCES_MAX:
+            raise InvalidInput(f"{len(asked):,} references at once; give {REFERENCES_MAX} or fewer, or a query")
+        await self._stored()
+        found = [(reference, await self._referred(reference)) for reference in asked]
+        return Resolved(
+            found=tuple(event for _, event in found if event is not None),
+            missing=tuple(_called(reference) for reference, event in found if event is None),
+        )
+
+    async def _referred(self, reference: str | int | Event | Ref) -> Event | None:
+        text = _called(reference)
+        if text.isdecimal():
+            return await self._store.event_at(int(text)) if len(text) <= POSITION_DIGITS_MAX else None
+        return await self._store.event(EventId(text))
 
     async def events(self, query: EventQuery | None = None) -> list[Event]:
         """The latest events that fit, oldest first."""
@@ -324,6 +348,42 @@ class Memory:
         """What this event led to, oldest first."""
         await self._stored()
         return await self._store.descendants(event.id, depth=depth)
+
+    async def impact(self, event: Event) -> chains.Impact:
+        """What came after this event in its chain: caused by it, and apart from that merely correlated."""
+        await self._stored()
+        chain = await self._store.chain(event.correlation)
+        return chains.impact(event, chain=chain, descendants=await self._store.descendants(event.id))
+
+    async def failures(self, query: EventQuery | None = None) -> list[chains.Failure]:
+        """The latest failures that fit, oldest first, each with what led to it and the agents that were part of it."""
+        await self._stored()
+        failed = await self._store.events(msgspec.structs.replace(query or EventQuery(), errors=True))
+        return [
+            chains.failure(
+                event,
+                ancestors=await self._store.ancestors(event.id),
+                descendants=await self._store.descendants(event.id),
+            )
+            for event in failed
+        ]
+
+    async def replay(
+        self,
+        event: Event,
+        *,
+        speed: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> AsyncIterator[Event]:
+        """The chain of this event from it on, in order: at once, or at a multiple of the recorded speed.
+
+        With a speed each event comes when it is due by `clock`, which counts seconds; nothing is executed again.
+        """
+        chains.check_speed(speed)
+        part = chains.since(event, await self.chain(event))
+        async for other in chains.replay(part, speed=speed, clock=clock, sleep=sleep):
+            yield other
 
     async def search(self, query: str, *, limit: int = 10, now: datetime | None = None) -> list[Hit]:
         """The marks that answer the query, best first; empty when none does."""
@@ -500,6 +560,11 @@ async def open_store(target: str | Path | None, *, settings: Settings) -> Store:
 
 def _file(target: str | Path | None, settings: Settings) -> Path:
     return space_of(Path.cwd(), home=settings.home).file if target is None else Path(target).expanduser()
+
+
+def _called(reference: str | int | Event | Ref) -> str:
+    """A reference as text: an id, or the digits of a position."""
+    return reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")
 
 
 class _Transcript(msgspec.Struct, frozen=True):
