@@ -33,6 +33,7 @@ from mica.model import (
     new_writer,
     utc_now,
 )
+from mica.observe import logs
 from mica.observe.clients import claude_code
 from mica.observe.context import Here, Scope, carrier, current, environment, narrowed, received
 from mica.observe.folding import Folding
@@ -91,6 +92,16 @@ class Imported(msgspec.Struct, kw_only=True):
     repeated: int = 0  # events that were there already, from a copied or resumed transcript
     tally: claude_code.Tally = msgspec.field(default_factory=claude_code.Tally)
     failed: dict[str, str] = msgspec.field(default_factory=dict)  # files that could not be read, and why
+
+
+class LogImported(msgspec.Struct, frozen=True, kw_only=True):
+    """What the import of a log did."""
+
+    format: logs.Format
+    events: int
+    repeated: int  # they were there already
+    orphans: int  # their parent is nowhere; only taken where that is allowed
+    reused: int  # they have the id of another event of the log, and got their own here
 
 
 class Memory:
@@ -237,6 +248,36 @@ class Memory:
             )
             on_progress(progress)
         return done
+
+    async def import_log(
+        self, path: Path, *, format: logs.Format | None = None, source: str = "", allow_orphans: bool = False
+    ) -> LogImported:
+        """Store the events of a JSONL file: our own export, KSI's or flat embedded contexts, or CloudEvents.
+
+        All or nothing; importing again changes nothing. `source` tells logs apart that use the same ids. Raises
+        InvalidInput naming the lines that cannot be read or whose parent is neither in the file nor in this space.
+        """
+        await self._stored()
+        try:
+            log = await asyncio.to_thread(logs.read_log, path, format=format, source=source)
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
+        known = {parent: event.ref for parent in log.outside() if (event := await self._store.event(parent))}
+        read = await asyncio.to_thread(logs.verified, log, known=known, allow_orphans=allow_orphans)
+        try:
+            appended = await self._append(read.events)
+        except DuplicateEvent as error:
+            raise InvalidInput(
+                f"nothing of {path} was imported: {log.called(EventId(error.event_id))} is in this space with other "
+                "content; if it is from another log that uses the same ids, import it with a --source of its own"
+            ) from error
+        return LogImported(
+            format=log.format,
+            events=appended.stored,
+            repeated=appended.repeated,
+            orphans=read.orphans,
+            reused=log.reused,
+        )
 
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
         """Which of these transcripts have something that is not in this space yet."""
