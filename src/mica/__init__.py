@@ -3,6 +3,7 @@
 from mica.errors import MicaError
 from mica.memory import Memory, open
 from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
+from mica.observe import guards
 from mica.select.chains import compare
 from mica.settings import Settings, load_settings
 
@@ -18,6 +19,7 @@ __all__ = [
     "Ref",
     "Settings",
     "compare",
+    "guards",
     "load_settings",
     "open",
 ]

@@ -35,7 +35,7 @@ from mica.model import (
 )
 from mica.observe import logs
 from mica.observe.clients import claude_code
-from mica.observe.context import Here, Scope, carrier, current, environment, narrowed, received
+from mica.observe.context import Here, Scope, age_s, carrier, current, environment, narrowed, received
 from mica.observe.folding import Folding
 from mica.observe.journal import Emit, Journal, backlog
 from mica.observe.redact import redact
@@ -135,6 +135,11 @@ class Memory:
     def here(self) -> Here:
         """The context that an event emitted now would be given, and the parent it would descend from."""
         return current(self._store.space) or self._base
+
+    @property
+    def age_s(self) -> float | None:
+        """How many seconds ago the current block was opened; None outside of every block."""
+        return age_s(self._store.space)
 
     def context(
         self,
@@ -500,6 +505,11 @@ class Memory:
         return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
     # -- Keep -------------------------------------------------------------------------------------------------
+
+    @property
+    def space(self) -> str:
+        """The id of this space."""
+        return self._store.space
 
     @property
     def location(self) -> str:
