@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from mica.cli import chains, events, importing, keeping, marks, start
+from mica.cli import chains, events, flow, importing, keeping, marks, start
 from mica.errors import MicaError
 
 
@@ -54,6 +54,9 @@ for command in (
     chains.errors,
     chains.compare,
     chains.mermaid,
+    flow.follow,
+    flow.export,
+    flow.import_,
 ):
     events.events.add_command(command)
 
