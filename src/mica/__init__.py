@@ -3,6 +3,8 @@
 from mica.errors import MicaError
 from mica.memory import Memory, open
 from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
+from mica.observe import guards
+from mica.select.chains import compare
 from mica.settings import Settings, load_settings
 
 __all__ = [
@@ -16,6 +18,8 @@ __all__ = [
     "Passage",
     "Ref",
     "Settings",
+    "compare",
+    "guards",
     "load_settings",
     "open",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 from itertools import count
@@ -32,12 +33,15 @@ from mica.model import (
     new_writer,
     utc_now,
 )
+from mica.observe import logs
 from mica.observe.clients import claude_code
-from mica.observe.context import Here, Scope, carrier, current, environment, narrowed, received
+from mica.observe.context import Here, Scope, age_s, carrier, current, environment, narrowed, received
 from mica.observe.folding import Folding
 from mica.observe.journal import Emit, Journal, backlog, damaged_in
 from mica.observe.redact import redact
+from mica.select import chains
 from mica.select.budget import fit
+from mica.select.follow import Bell, Following, end_of, history
 from mica.select.gather import gather
 from mica.select.overview import Overview, overview
 from mica.select.rank import Hit
@@ -57,8 +61,16 @@ CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with
 TRANSCRIPT_READ = "transcript.read"
 FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
+REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query (E-28)
 POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """Events that were asked for by reference: those found, in the order asked, and what is not there."""
+
+    found: tuple[Event, ...]
+    missing: tuple[str, ...] = ()
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +94,16 @@ class Imported(msgspec.Struct, kw_only=True):
     failed: dict[str, str] = msgspec.field(default_factory=dict)  # files that could not be read, and why
 
 
+class LogImported(msgspec.Struct, frozen=True, kw_only=True):
+    """What the import of a log did."""
+
+    format: logs.Format
+    events: int
+    repeated: int  # they were there already
+    orphans: int  # their parent is nowhere; only taken where that is allowed
+    reused: int  # they have the id of another event of the log, and got their own here
+
+
 class Memory:
     """One space: observe into it, search it, and be briefed from it. Open it with `mica.open`."""
 
@@ -92,7 +114,8 @@ class Memory:
         self._settings = settings
         self._clock = clock
         self._base = received(settings.carrier, space=store.space)
-        self._folding = Folding(store.append, store.segments)
+        self._bell = Bell()  # rings when this process has stored something
+        self._folding = Folding(self._append, store.segments)
         self._journal = Journal(
             store.segments,
             space=store.space,
@@ -114,6 +137,11 @@ class Memory:
     def here(self) -> Here:
         """The context that an event emitted now would be given, and the parent it would descend from."""
         return current(self._store.space) or self._base
+
+    @property
+    def age_s(self) -> float | None:
+        """How many seconds ago the current block was opened; None outside of every block."""
+        return age_s(self._store.space)
 
     def context(
         self,
@@ -180,6 +208,11 @@ class Memory:
         """Return when every event emitted before can be read. Raises what the store raised."""
         await self._folding.flush()
 
+    async def _append(self, events: Sequence[Event]) -> Appended:
+        appended = await self._store.append(events)
+        self._bell.ring()
+        return appended
+
     async def import_transcripts(
         self,
         paths: Iterable[Path],
@@ -223,6 +256,36 @@ class Memory:
             on_progress(progress)
         return done
 
+    async def import_log(
+        self, path: Path, *, format: logs.Format | None = None, source: str = "", allow_orphans: bool = False
+    ) -> LogImported:
+        """Store the events of a JSONL file: our own export, KSI's or flat embedded contexts, or CloudEvents.
+
+        All or nothing; importing again changes nothing. `source` tells logs apart that use the same ids. Raises
+        InvalidInput naming the lines that cannot be read or whose parent is neither in the file nor in this space.
+        """
+        await self._stored()
+        try:
+            log = await asyncio.to_thread(logs.read_log, path, format=format, source=source)
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
+        known = {parent: event.ref for parent in log.outside() if (event := await self._store.event(parent))}
+        read = await asyncio.to_thread(logs.verified, log, known=known, allow_orphans=allow_orphans)
+        try:
+            appended = await self._append(read.events)
+        except DuplicateEvent as error:
+            raise InvalidInput(
+                f"nothing of {path} was imported: {log.called(EventId(error.event_id))} is in this space with other "
+                "content; if it is from another log that uses the same ids, import it with a --source of its own"
+            ) from error
+        return LogImported(
+            format=log.format,
+            events=appended.stored,
+            repeated=appended.repeated,
+            orphans=read.orphans,
+            reused=log.reused,
+        )
+
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
         """Which of these transcripts have something that is not in this space yet."""
         places = await self._places_read()
@@ -239,11 +302,11 @@ class Memory:
             origin="imported",
         )
         try:
-            appended = await self._store.append([*events, reached])
+            appended = await self._append([*events, reached])
         except DuplicateEvent:
             # An earlier version of mica read the same records in its way. What was stored first stands.
             fresh = [event for event in events if await self._store.event(event.id) is None]
-            appended = await self._store.append([*fresh, reached])
+            appended = await self._append([*fresh, reached])
             appended = Appended(stored=appended.stored, repeated=len(events) - len(fresh))
         return Appended(stored=appended.stored - 1, repeated=appended.repeated)
 
@@ -260,19 +323,64 @@ class Memory:
     async def event(self, reference: str | int | Event | Ref) -> Event:
         """The event of this id or position. Raises UnknownEvent when there is none."""
         await self._stored()
-        text = reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")
-        if text.isdecimal():
-            found = await self._store.event_at(int(text)) if len(text) <= POSITION_DIGITS_MAX else None
-        else:
-            found = await self._store.event(EventId(text))
+        found = await self._referred(reference)
         if found is None:
             raise UnknownEvent(str(reference))
         return found
+
+    async def resolve(self, references: Iterable[str | int | Event | Ref]) -> Resolved:
+        """The events of up to 100 ids or positions, in the order given, and those that are not there by name."""
+        asked = [references] if isinstance(references, str | int | Event | Ref) else list(references)
+        if len(asked) > REFERENCES_MAX:
+            raise InvalidInput(f"{len(asked):,} references at once; give {REFERENCES_MAX} or fewer, or a query")
+        await self._stored()
+        found = [(reference, await self._referred(reference)) for reference in asked]
+        return Resolved(
+            found=tuple(event for _, event in found if event is not None),
+            missing=tuple(_called(reference) for reference, event in found if event is None),
+        )
+
+    async def _referred(self, reference: str | int | Event | Ref) -> Event | None:
+        text = _called(reference)
+        if text.isdecimal():
+            return await self._store.event_at(int(text)) if len(text) <= POSITION_DIGITS_MAX else None
+        return await self._store.event(EventId(text))
 
     async def events(self, query: EventQuery | None = None) -> list[Event]:
         """The latest events that fit, oldest first."""
         await self._stored()
         return await self._store.events(query or EventQuery())
+
+    async def position(self) -> int:
+        """The position of the last event of the log, 0 when there is none: where a follower of later ones begins."""
+        await self._stored()
+        return await end_of(self._store)
+
+    async def log(self, query: EventQuery | None = None, *, after: int = 0) -> AsyncIterator[Event]:
+        """Every stored event that fits, in commit order, from after a position to the end of the log.
+
+        Read in small steps, so a log of any size can be walked; the query's limit does not count.
+        """
+        await self._stored()
+        async for event in history(self._store, query or EventQuery(), after=after):
+            yield event
+
+    def follow(self, query: EventQuery | None = None, *, after: int | None = None) -> Following:
+        """Every event that fits, in commit order, as it is stored; none is missed and none comes twice.
+
+        Use it as `async for event in memory.follow(…)`. It begins after a position, or with what is stored after the
+        loop has begun; `after=await memory.position()` makes that moment exact. Events of other processes and machines
+        come too. While the store is unavailable it waits, then goes on from the last position; when this memory is
+        closed it raises StoreUnavailable. Whoever breaks out of the loop or is cancelled leaves nothing behind. The
+        query's limit does not count.
+        """
+
+        async def begin() -> int:
+            return await self.position() if after is None else after
+
+        return Following(
+            self._store, query or EventQuery(), begin=begin, bell=self._bell, is_closed=lambda: self._is_closed
+        )
 
     async def chain(self, event: Event) -> list[Event]:
         """All events of the chain that this one belongs to, oldest first."""
@@ -288,6 +396,42 @@ class Memory:
         """What this event led to, oldest first."""
         await self._stored()
         return await self._store.descendants(event.id, depth=depth)
+
+    async def impact(self, event: Event) -> chains.Impact:
+        """What came after this event in its chain: caused by it, and apart from that merely correlated."""
+        await self._stored()
+        chain = await self._store.chain(event.correlation)
+        return chains.impact(event, chain=chain, descendants=await self._store.descendants(event.id))
+
+    async def failures(self, query: EventQuery | None = None) -> list[chains.Failure]:
+        """The latest failures that fit, oldest first, each with what led to it and the agents that were part of it."""
+        await self._stored()
+        failed = await self._store.events(msgspec.structs.replace(query or EventQuery(), errors=True))
+        return [
+            chains.failure(
+                event,
+                ancestors=await self._store.ancestors(event.id),
+                descendants=await self._store.descendants(event.id),
+            )
+            for event in failed
+        ]
+
+    async def replay(
+        self,
+        event: Event,
+        *,
+        speed: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> AsyncIterator[Event]:
+        """The chain of this event from it on, in order: at once, or at a multiple of the recorded speed.
+
+        With a speed each event comes when it is due by `clock`, which counts seconds; nothing is executed again.
+        """
+        chains.check_speed(speed)
+        part = chains.since(event, await self.chain(event))
+        async for other in chains.replay(part, speed=speed, clock=clock, sleep=sleep):
+            yield other
 
     async def search(self, query: str, *, limit: int = 10, now: datetime | None = None) -> list[Hit]:
         """The marks that answer the query, best first; empty when none does."""
@@ -364,6 +508,11 @@ class Memory:
         return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
     # -- Keep -------------------------------------------------------------------------------------------------
+
+    @property
+    def space(self) -> str:
+        """The id of this space."""
+        return self._store.space
 
     @property
     def location(self) -> str:
@@ -465,6 +614,11 @@ async def open_store(target: str | Path | None, *, settings: Settings) -> Store:
 
 def _file(target: str | Path | None, settings: Settings) -> Path:
     return space_of(Path.cwd(), home=settings.home).file if target is None else Path(target).expanduser()
+
+
+def _called(reference: str | int | Event | Ref) -> str:
+    """A reference as text: an id, or the digits of a position."""
+    return reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")
 
 
 class _Transcript(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ import apsw
 import msgspec
 import pytest
 
-from mica.cli.output import event_document
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
+from mica.inject.documents import event_document
 from mica.model import Appended, Context, Event, EventQuery, writer_named
 from mica.store import sqlite
 from mica.store.sqlite import SqliteCore, SqliteStore

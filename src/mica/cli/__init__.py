@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from mica.cli import events, importing, keeping, marks, start
+from mica.cli import chains, events, flow, importing, keeping, marks, start
 from mica.errors import MicaError
 
 
@@ -47,6 +47,18 @@ for command in (
     keeping.copy,
 ):
     cli.add_command(command)
+
+
+for command in (
+    chains.impact,
+    chains.errors,
+    chains.compare,
+    chains.mermaid,
+    flow.follow,
+    flow.export,
+    flow.import_,
+):
+    events.events.add_command(command)
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 import msgspec
@@ -12,7 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from mica.cli.output import Moment, Output, event_document, events_document, local, memory_command, one_line
+from mica.cli.choosing import field_options, query_options
+from mica.cli.output import Output, local, memory_command, one_line
+from mica.errors import UnknownEvent
+from mica.inject.documents import FULL, Fields, event_document, event_documents
 from mica.memory import Memory
 from mica.model import Event, EventQuery
 
@@ -25,91 +28,66 @@ def events() -> None:
 
 
 @events.command()
-@click.option(
-    "--limit", "-n", default=20, show_default=True, type=click.IntRange(0, 1_000_000), help="How many events."
-)
+@click.option("--limit", "-n", default=20, show_default=True, type=LIMIT, help="How many events.")
+@field_options
 @memory_command
-async def tail(memory: Memory, output: Output, *, limit: int) -> None:
+async def tail(memory: Memory, output: Output, *, limit: int, fields: Fields | None) -> None:
     """The latest events, oldest first.
 
-    Example: mica events tail -n 50
+    Example: mica events tail -n 50 --bundle monitoring
     """
-    _list(output, await memory.events(EventQuery(limit=limit)))
+    show_events(output, await memory.events(EventQuery(limit=limit)), fields)
 
 
 @events.command()
-@click.argument("reference", metavar="ID")
+@click.argument("references", metavar="ID…", nargs=-1, required=True)
+@field_options
 @memory_command
-async def show(memory: Memory, output: Output, *, reference: str) -> None:
-    """One event, whole. ID is an event's id or its position.
+async def show(memory: Memory, output: Output, *, references: tuple[str, ...], fields: Fields | None) -> None:
+    """One event, whole, or up to 100. An ID is an event's id or its position. Exits 1 when one is not there.
 
     Example: mica events show 12
     """
-    event = await memory.event(reference)
+    if len(references) == 1:
+        event = await memory.event(references[0])
+        output.show(event_document(event, fields or FULL), lambda console: _whole(console, event, fields))
+        return
+    resolved = await memory.resolve(references)
 
     def for_people(console: Console) -> None:
-        for name, value in event_document(event).items():
-            if name != "data":
-                console.print(f"[dim]{name:>12}[/]  {escape(_plain(value))}", soft_wrap=True)
-        console.print_json(event.body.decode())
+        for event in resolved.found:
+            _whole(console, event, fields)
 
-    output.show(event_document(event), for_people)
+    output.show({"found": event_documents(resolved.found, fields or FULL), "missing": resolved.missing}, for_people)
+    for reference in resolved.missing:
+        click.echo(f"mica: {UnknownEvent(reference)}", err=True)
+    if resolved.missing:
+        sys.exit(1)
 
 
 @events.command()
-@click.option("--session", help="Of this session.")
-@click.option("--agent", help="Of this agent.")
-@click.option("--user", help="Of this user.")
-@click.option("--name", "names", multiple=True, help="With this name; * and ? are wildcards. May be given again.")
-@click.option("--since", type=Moment(), help="From this time on, or this long ago (2h, 3d).")
-@click.option("--until", type=Moment(), help="Before this time.")
-@click.option("--text", help="With all of these words in its text.")
-@click.option("--errors", is_flag=True, help="Only failures.")
-@click.option(
-    "--limit", "-n", default=100, show_default=True, type=click.IntRange(0, 1_000_000), help="The latest so many."
-)
+@query_options
+@click.option("--limit", "-n", default=100, show_default=True, type=LIMIT, help="The latest so many.")
+@field_options
 @memory_command
-async def query(
-    memory: Memory,
-    output: Output,
-    *,
-    session: str | None,
-    agent: str | None,
-    user: str | None,
-    names: tuple[str, ...],
-    since: datetime | None,
-    until: datetime | None,
-    text: str | None,
-    errors: bool,
-    limit: int,
-) -> None:
+async def query(memory: Memory, output: Output, *, asked: EventQuery, limit: int, fields: Fields | None) -> None:
     """Events that fit every given option.
 
-    Example: mica events query --name "file.*" --since 3d
+    Example: mica events query --name "file.*" --since 3d --fields id,data.path
     """
-    asked = EventQuery(
-        session=session,
-        agent=agent,
-        user=user,
-        names=names,
-        since=since,
-        until=until,
-        text=text,
-        errors=True if errors else None,
-        limit=limit,
-    )
-    _list(output, await memory.events(asked))
+    show_events(output, await memory.events(msgspec.structs.replace(asked, limit=limit)), fields)
 
 
 @events.command()
 @click.argument("reference", metavar="ID")
+@field_options
 @memory_command
-async def chain(memory: Memory, output: Output, *, reference: str) -> None:
+async def chain(memory: Memory, output: Output, *, reference: str, fields: Fields | None) -> None:
     """All events of the chain that an event belongs to, in order of time.
 
-    Example: mica events chain 12
+    Example: mica events chain 12 --bundle debugging
     """
-    _list(output, await memory.chain(await memory.event(reference)))
+    show_events(output, await memory.chain(await memory.event(reference)), fields)
 
 
 @events.command()
@@ -132,17 +110,46 @@ async def tree(memory: Memory, output: Output, *, reference: str, depth: int | N
     output.show(_nested(top, below), for_people)
 
 
-def _list(output: Output, found: Sequence[Event]) -> None:
+def show_events(output: Output, found: Sequence[Event], fields: Fields | None = None) -> None:
+    """A list of events, one line each, or the chosen fields of each."""
+
     def for_people(console: Console) -> None:
         if not found:
             console.print("No events fit. `mica events tail` shows the latest, `mica spaces` where else to look.")
         for event in found:
-            console.print(_line(event, console.width - 40), overflow="ellipsis", no_wrap=True)
+            print_event(console, event, fields)
 
-    output.show(events_document(found), for_people)
+    output.show(event_documents(found, fields or FULL), for_people)
 
 
-def _line(event: Event, width: int) -> str:
+def print_event(console: Console, event: Event, fields: Fields | None = None) -> None:
+    """One line for one event."""
+    if fields is None:
+        console.print(event_text(event, console.width - 40), overflow="ellipsis", no_wrap=True)
+    else:
+        shown = (f"{name}={_plain(value)}" for name, value in _flat(event_document(event, fields)))
+        console.print(escape(one_line(" ".join(shown), 10_000)), soft_wrap=True)
+
+
+def _whole(console: Console, event: Event, fields: Fields | None) -> None:
+    document = event_document(event, fields or FULL)
+    data = document.pop("data", None)
+    for name, value in document.items():
+        console.print(f"[dim]{name:>12}[/]  {escape(_plain(value))}", soft_wrap=True)
+    if data is not None:
+        console.print_json(msgspec.json.encode(data).decode())
+
+
+def _flat(document: Mapping[str, object], path: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{name}.")
+        else:
+            yield path + name, value
+
+
+def event_text(event: Event, width: int) -> str:
+    """An event on one line, for people."""
     who = event.context.agent or event.context.user or event.origin
     colour = "red" if event.error else "cyan"
     data = event.data
@@ -170,11 +177,11 @@ def _by_parent(found: Sequence[Event]) -> dict[str | None, list[Event]]:
 
 def _drawn(top: Event, below: Sequence[Event]) -> Tree:
     children = _by_parent(below)
-    drawn = Tree(_line(top, 100))
+    drawn = Tree(event_text(top, 100))
     waiting = [(top, drawn)]
     while waiting:
         event, branch = waiting.pop()
-        waiting += [(child, branch.add(_line(child, 100))) for child in children[event.id]]
+        waiting += [(child, branch.add(event_text(child, 100))) for child in children[event.id]]
     return drawn
 
 

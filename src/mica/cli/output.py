@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +18,6 @@ from rich.console import Console
 from mica.errors import InvalidInput
 from mica.memory import Memory
 from mica.memory import open as open_memory
-from mica.model import Event
 from mica.settings import Settings, load_settings
 from mica.store.space import SUFFIX, file_of, space_of
 
@@ -115,21 +114,6 @@ def target(settings: Settings, store: object, space: object) -> Path | str:
 def space_name(memory_target: Path | str) -> str:
     """What people call the space at a target."""
     return Path(memory_target).name.removesuffix(SUFFIX)
-
-
-def event_document(event: Event) -> dict[str, object]:
-    """An event as JSON shows it: labels as an object, empty context fields left out."""
-    document: dict[str, object] = msgspec.to_builtins(msgspec.structs.replace(event, body=b""))
-    document["data"] = event.data
-    del document["body"]
-    context = {name: value for name, value in msgspec.to_builtins(event.context).items() if name != "labels"}
-    if event.context.labels:
-        context["labels"] = dict(event.context.labels)
-    return document | {"context": context, "correlation": event.correlation}
-
-
-def events_document(events: Sequence[Event]) -> list[dict[str, object]]:
-    return [event_document(event) for event in events]
 
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -16,6 +16,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextvars import ContextVar, copy_context
 from hashlib import blake2b
+from time import monotonic
 from types import TracebackType
 from typing import ParamSpec, TypeVar, cast
 from urllib.parse import quote, unquote
@@ -46,6 +47,7 @@ class _Frame(msgspec.Struct, frozen=True):
     space: str
     here: Here
     outer: _Frame | None
+    entered_s: float  # when its block was opened, by the monotonic clock
 
 
 _frames: ContextVar[_Frame | None] = ContextVar("mica_frames", default=None)
@@ -60,6 +62,14 @@ def current(space: str) -> Here | None:
     while frame is not None and frame.space != space:
         frame = frame.outer
     return frame.here if frame else None
+
+
+def age_s(space: str) -> float | None:
+    """How long ago the current block of this space was opened; None outside of every block."""
+    frame = _frames.get()
+    while frame is not None and frame.space != space:
+        frame = frame.outer
+    return monotonic() - frame.entered_s if frame else None
 
 
 class Scope:
@@ -79,7 +89,7 @@ class Scope:
             raise InvalidContext("this context block is open already; call memory.context(…) again for a second one")
         here = self._enter()
         self._key = object()
-        _frames.set(_Frame(self._key, self._space, here, _frames.get()))
+        _frames.set(_Frame(self._key, self._space, here, _frames.get(), monotonic()))
         return here
 
     def __exit__(

@@ -18,12 +18,12 @@ from mica.model import (
     Postings,
     Text,
     mark_of,
-    name_pattern,
     new_writer,
     searchable_text,
     split_id,
 )
-from mica.store.protocol import Sizes, broken_lineage, check_event, gathered, wanted_terms
+from mica.store.matching import matcher
+from mica.store.protocol import Sizes, broken_lineage, check_event, gathered
 from mica.words import terms, words
 
 
@@ -79,23 +79,7 @@ class EphemeralStore:
 
     async def events(self, query: EventQuery) -> list[Event]:
         self._check_open()
-        wanted = wanted_terms(query.text) if query.text is not None else []
-        patterns = [name_pattern(pattern) for pattern in query.names]
-
-        def fits(event: Event) -> bool:
-            context = event.context
-            return (
-                (query.session is None or context.session == query.session)
-                and (query.agent is None or context.agent == query.agent)
-                and (query.user is None or context.user == query.user)
-                and (not patterns or any(pattern.fullmatch(event.name) for pattern in patterns))
-                and (query.since is None or event.at >= query.since)
-                and (query.until is None or event.at < query.until)
-                and (query.errors is None or event.error == query.errors)
-                and all(term in self._counts.get(event.position or 0, ()) for term in wanted)
-            )
-
-        found = self._ordered(fits)
+        found = self._ordered(matcher(query))
         return found if query.limit is None else found[max(0, len(found) - query.limit) :]
 
     async def log(self, after: int, *, limit: int) -> list[Event]:

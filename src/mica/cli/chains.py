@@ -1,0 +1,123 @@
+"""events impact, errors, mermaid, compare: questions about chains."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from mica.cli.choosing import query_options
+from mica.cli.events import LIMIT, event_text, print_event
+from mica.cli.output import Output, counted, memory_command, one_line
+from mica.inject.documents import event_document, event_documents
+from mica.inject.mermaid import flowchart
+from mica.memory import Memory
+from mica.model import EventQuery
+from mica.select.chains import compare as compared
+
+
+@click.command()
+@click.argument("reference", metavar="ID")
+@memory_command
+async def impact(memory: Memory, output: Output, *, reference: str) -> None:
+    """What came after an event: what it led to, and apart from that what merely followed in its chain.
+
+    Example: mica events impact 12
+    """
+    event = await memory.event(reference)
+    found = await memory.impact(event)
+
+    def for_people(console: Console) -> None:
+        console.print(event_text(event, console.width - 40), overflow="ellipsis", no_wrap=True)
+        for title, part in (("led to", found.descendants), ("came later in its chain", found.correlated)):
+            console.print(f"[bold]{title}[/]: {counted(len(part), 'event')}")
+            for other in part:
+                print_event(console, other)
+
+    document = {
+        "event": event_document(event),
+        "descendants": event_documents(found.descendants),
+        "correlated": event_documents(found.correlated),
+    }
+    output.show(document, for_people)
+
+
+@click.command()
+@query_options
+@click.option("--limit", "-n", default=20, show_default=True, type=LIMIT, help="The latest so many.")
+@memory_command
+async def errors(memory: Memory, output: Output, *, asked: EventQuery, limit: int) -> None:
+    """Failures, with the chain that led to each and the agents that were part of it.
+
+    Example: mica events errors --session s1 --since 1d
+    """
+    found = await memory.failures(msgspec.structs.replace(asked, limit=limit))
+
+    def for_people(console: Console) -> None:
+        if not found:
+            console.print("No failures fit.")
+        for failure in found:
+            print_event(console, failure.event)
+            for above in failure.led:
+                console.print(f"  [dim]after[/] {event_text(above, console.width - 50)}", no_wrap=True)
+            if failure.agents:
+                console.print(f"  [dim]agents[/] {escape(one_line(', '.join(failure.agents), 200))}")
+
+    document = [
+        {"event": event_document(each.event), "led": event_documents(each.led), "agents": each.agents} for each in found
+    ]
+    output.show(document, for_people)
+
+
+@click.command()
+@click.argument("reference", metavar="ID")
+@memory_command
+async def mermaid(memory: Memory, output: Output, *, reference: str) -> None:
+    """The chain of an event as a Mermaid flowchart, for Markdown pages.
+
+    Example: mica events mermaid 12
+    """
+    drawn = flowchart(await memory.chain(await memory.event(reference)))
+    output.show({"mermaid": drawn}, lambda _: click.echo(drawn, nl=False))
+
+
+@click.command()
+@click.argument("left", metavar="ID")
+@click.argument("right", metavar="ID")
+@click.option(
+    "--ignore", multiple=True, metavar="FIELD", help="A field that may differ, as data.duration_s; repeatable."
+)
+@memory_command
+async def compare(memory: Memory, output: Output, *, left: str, right: str, ignore: tuple[str, ...]) -> None:
+    """Compare the chains of two events step by step: where they part first, and in what.
+
+    Ids, times and sessions differ in every run and are not compared.
+
+    Example: mica events compare 12 40 --ignore data.duration_s
+    """
+    runs = [await memory.chain(await memory.event(reference)) for reference in (left, right)]
+    found = compared(*runs, ignore=ignore)
+
+    def for_people(console: Console) -> None:
+        if found.is_equal:
+            console.print(f"The runs are the same: {counted(found.same, 'step')}.")
+            return
+        console.print(f"{counted(found.same, 'step')} the same, then:")
+        for run, event in (("left", found.left), ("right", found.right)):
+            text = event_text(event, console.width - 50) if event else "[dim]ended[/]"
+            console.print(f"  [bold]{run:>5}[/] {text}", no_wrap=True, overflow="ellipsis")
+        for difference in found.differences:
+            values = (
+                one_line(msgspec.json.encode(value).decode(), 200) for value in (difference.left, difference.right)
+            )
+            console.print(f"  {escape(difference.field)}: {escape(' ≠ '.join(values))}", soft_wrap=True)
+
+    document = {
+        "same": found.same,
+        "equal": found.is_equal,
+        "left": event_document(found.left) if found.left else None,
+        "right": event_document(found.right) if found.right else None,
+        "differences": found.differences,
+    }
+    output.show(document, for_people)

@@ -1,0 +1,149 @@
+"""events follow, export, import: events on their way out and in."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, ParamSpec
+
+import click
+from rich.console import Console
+
+from mica.cli.choosing import field_options, query_options
+from mica.cli.events import LIMIT, print_event
+from mica.cli.output import Output, counted, making_command, memory_command
+from mica.errors import InvalidInput
+from mica.inject.documents import FULL, Fields, event_line
+from mica.memory import Memory
+from mica.model import EventQuery
+from mica.observe.logs import FORMATS, Format
+
+P = ParamSpec("P")
+
+
+def _until_interrupted(function: Callable[P, None]) -> Callable[P, None]:
+    """A command that goes on until Ctrl-C, which is no failure of it."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        with suppress(KeyboardInterrupt):
+            function(*args, **kwargs)
+
+    return run
+
+
+@click.command()
+@query_options
+@click.option(
+    "--after", metavar="POSITION", type=click.IntRange(min=0), help="From after this position; else from now."
+)
+@click.option("--limit", "-n", type=LIMIT, help="Stop after so many.")
+@field_options
+@_until_interrupted
+@making_command
+async def follow(
+    memory: Memory, output: Output, *, asked: EventQuery, after: int | None, limit: int | None, fields: Fields | None
+) -> None:
+    """Print events as they happen, also those of other processes, until Ctrl-C. With --json one document a line.
+
+    Example: mica events follow --name "file.*" --json
+    """
+    left = limit
+    following = memory.follow(asked, after=after)
+    while left is None or left > 0:
+        event = await anext(following)
+        if output.as_json:
+            click.echo(event_line(event, fields or FULL))
+        else:
+            print_event(output.console, event, fields)
+        left = None if left is None else left - 1
+
+
+@click.command()
+@click.argument("file", default="-")
+@query_options
+@field_options
+@memory_command
+async def export(memory: Memory, output: Output, *, file: str, asked: EventQuery, fields: Fields | None) -> None:
+    """Write events as JSON, one a line, in the order of the log. FILE is replaced as a whole, or not at all.
+
+    Without FILE, or with -, to standard output. Whole events, which is the default, can be imported again elsewhere.
+
+    Example: mica events export shop.jsonl --since 7d
+    """
+    count = 0
+    with _written(file) as stream:
+        async for event in memory.log(asked):
+            stream.write(event_line(event, fields or FULL) + b"\n")
+            count += 1
+    if file != "-":
+        output.show(
+            {"file": file, "events": count},
+            lambda _: click.echo(f"mica: {counted(count, 'event')} written to {file}", err=True),
+        )
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "format_",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", *FORMATS]),
+    help="What wrote the file; auto looks at its first line.",
+)
+@click.option("--source", default="", metavar="NAME", help="Tells logs apart that use the same ids.")
+@click.option("--allow-orphans", is_flag=True, help="Take events whose parent is nowhere, as roots.")
+@making_command
+async def import_(
+    memory: Memory, output: Output, *, file: Path, format_: str, source: str, allow_orphans: bool
+) -> None:
+    """Take in a JSONL file: an export of ours, or a log with embedded contexts. All of it, or nothing.
+
+    Importing again changes nothing. What has no place in an event is kept in its data; secrets in foreign logs are
+    redacted. A line that cannot be read, or whose parent is neither in the file nor here, is named and stops it.
+
+    Example: mica events import daemon.jsonl --format ksi
+    """
+    chosen: Format | None = next((known for known in FORMATS if known == format_), None)
+    done = await memory.import_log(file, format=chosen, source=source, allow_orphans=allow_orphans)
+
+    def for_people(console: Console) -> None:
+        said = [f"{counted(done.events, 'event')} from {file} ({done.format})"]
+        said += [f"{done.repeated:,} known already"] if done.repeated else []
+        said += [f"{done.orphans:,} without their parent"] if done.orphans else []
+        said += [f"{done.reused:,} with an id that another event of the log has"] if done.reused else []
+        console.print(", ".join(said), markup=False, soft_wrap=True)
+
+    output.show(done, for_people)
+
+
+@contextmanager
+def _written(file: str) -> Iterator[IO[bytes]]:
+    """Where to write: standard output, or a file that takes the place of the old one when all is written."""
+    path = Path(file)
+    if file == "-":
+        yield sys.stdout.buffer
+        return
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe
+            with path.open("wb") as stream:
+                yield stream
+            return
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+            try:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+                Path(stream.name).replace(path)
+            except BaseException:
+                Path(stream.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,127 @@
+"""The log as it grows: every event after a position, in commit order, none missed and none twice.
+
+A follower remembers one number, the position it has read to, and asks the store for what comes after it. So nothing
+has to be registered, delivered or acknowledged: whoever is slow, interrupted or cut off goes on from
+that number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+from mica.errors import StoreUnavailable
+from mica.model import Event, EventQuery
+from mica.store.matching import matcher
+from mica.store.protocol import Store
+
+BATCH_EVENTS = 1_000  # read at a time: about a megabyte, decoded in a few milliseconds
+POLL_S = 0.1  # for events of other processes: a person sees no delay, and ten looks at an index cost 1 ms of a second
+RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0  # a store that restarts is back in seconds; a longer wait only delays the reader
+
+
+class Bell:
+    """Rings for all who wait now. Nobody is kept on a list, so nobody has to be taken off one."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    @property
+    def next(self) -> asyncio.Event:
+        """The next ring. Ask before looking at the store: what is stored after that look rings it."""
+        return self._next
+
+    def ring(self) -> None:
+        rung, self._next = self._next, asyncio.Event()
+        rung.set()
+
+
+class Following:
+    """Every event after a position that fits, as soon as it is stored: an iterator that ends only with an error.
+
+    It owns nothing that must be released, and a cancelled step may be taken again. While the store is unavailable it
+    waits and tries again; a memory that is closed raises StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        query: EventQuery,
+        *,
+        begin: Callable[[], Awaitable[int]],
+        bell: Bell,
+        is_closed: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._fits = matcher(query)
+        self._begin = begin
+        self._bell = bell
+        self._is_closed = is_closed
+        self._read: deque[Event] = deque()
+        self._after: int | None = None  # the last position read; None: not begun
+        self._retry_s = RETRY_FIRST_S
+
+    def __aiter__(self) -> Following:
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            while self._read:
+                event = self._read.popleft()
+                if self._fits(event):
+                    return event
+            try:
+                await self._read_on()
+            except StoreUnavailable:
+                if self._is_closed():
+                    raise
+                await asyncio.sleep(self._retry_s)
+                self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
+
+    async def _read_on(self) -> None:
+        """Read what comes next; with nothing there, wait for it for a moment."""
+        if self._after is None:
+            self._after = await self._begin()
+        ring = self._bell.next
+        found = await self._store.log(self._after, limit=BATCH_EVENTS)
+        self._retry_s = RETRY_FIRST_S
+        if found:
+            self._read.extend(found)
+            self._after = found[-1].position
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await ring.wait()
+
+
+async def history(store: Store, query: EventQuery, *, after: int) -> AsyncIterator[Event]:
+    """Every event after this position that fits, in commit order, up to the end of the log."""
+    fits = matcher(query)
+    while found := await store.log(after, limit=BATCH_EVENTS):
+        for event in found:
+            after = event.position or after
+            if fits(event):
+                yield event
+
+
+async def end_of(store: Store) -> int:
+    """The last position of the log; 0 when it is empty. Some forty small reads at the most.
+
+    The latest event by time is nearly always the last or close to it; from there the steps double until they are
+    over the end, then halve.
+    """
+    latest = await store.events(EventQuery(limit=1))
+    low = latest[-1].position or 0 if latest else 0
+    step = 1
+    while found := await store.log(low + step - 1, limit=1):
+        low, step = found[0].position or low + step, 2 * step
+    high = low + step
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if found := await store.log(middle - 1, limit=1):
+            low = found[0].position or middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,266 @@
+"""mica events: chosen fields, chains, following, export and import."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import mica
+from mica import Memory
+from mica.cli import cli
+
+VARIABLES = {"XDG_DATA_HOME": "", "XDG_CONFIG_HOME": "", "MICA_HOME": "", "MICA_STORE": ""}
+
+
+class Shell:
+    """The `mica events` command on one store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = folder / "space.db"
+        self.variables = VARIABLES | {"HOME": str(folder)}
+
+    def run(self, *arguments: str) -> Result:
+        command = ["events", *arguments, "--store", str(self.store)]
+        return CliRunner().invoke(cli, command, env=self.variables, prog_name="mica")
+
+    def json(self, *arguments: str) -> object:
+        result = self.run(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def fill(self) -> None:
+        """A chain with a failure in it, then a second run that ends otherwise, then something else."""
+
+        def emit(memory: Memory, *, answer: int) -> None:
+            root = memory.emit("plan", {"n": 1})
+            with memory.context(agent="scout", session="s1", parent=root):
+                read = memory.emit("file.read", {"path": "a.py"})
+                memory.emit("tool.ran", {"text": f"failed with {answer}"}, parent=read, error=True)
+                memory.emit("error_free")
+
+        async def filled() -> None:
+            async with mica.open(self.store, settings=mica.load_settings({"HOME": str(self.folder)})) as memory:
+                emit(memory, answer=1)
+                emit(memory, answer=2)
+                memory.emit("elsewhere")
+
+        asyncio.run(filled())
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    made = Shell(tmp_path)
+    made.fill()
+    return made
+
+
+# -- Fields ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["tail"], ["query", "--name", "file.read"], ["chain", "2"], ["follow", "--after", "0", "-n", "3"], ["export"]],
+)
+def test_lists_show_the_chosen_fields(shell: Shell, command: list[str]) -> None:
+    """E-21, E-22"""
+    result = shell.run(*command, "--bundle", "monitoring", "--fields", "data.path, data.none", "--json")
+    assert result.exit_code == 0, result.output
+    text = result.stdout
+    rows = json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
+    [row] = [row for row in rows if row["name"] == "file.read"][:1]
+    assert row.keys() == {"id", "name", "correlation", "depth", "context", "data"}
+    assert row["context"] == {"agent": "scout"}
+    assert row["data"] == {"path": "a.py"}
+    if command != ["export"]:
+        shown = shell.run(*command, "--fields", "context.agent,data.path").stdout
+        assert "context.agent=scout data.path=a.py" in shown
+
+
+def test_an_unknown_field_is_one_line(shell: Shell) -> None:
+    """E-21"""
+    result = shell.run("tail", "--fields", "nmae")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("mica: there is no field 'nmae'; there are id, name")
+    assert shell.run("tail", "--bundle", "tiny").exit_code == 2
+
+
+def test_show_resolves_several_and_names_what_is_missing(shell: Shell) -> None:
+    """E-28"""
+    assert shell.json("show", "1", "--fields", "name") == {"name": "plan"}
+
+    result = shell.run("show", "#3", "99", "1", "--fields", "name", "--json")
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {"found": [{"name": "tool.ran"}, {"name": "plan"}], "missing": ["99"]}
+    assert result.stderr.startswith("mica: no event '99'")
+    assert "failed with 1" in shell.run("show", "3", "2").stdout
+    assert "101 references" in shell.run("show", *["1"] * 101).stderr
+
+
+# -- Chains ---------------------------------------------------------------------------------------------------
+
+
+def test_impact_shows_both_parts(shell: Shell) -> None:
+    """TE-17"""
+    document = shell.json("impact", "2")
+    assert isinstance(document, dict)
+    assert [event["name"] for event in document["descendants"]] == ["tool.ran"]
+    assert [event["name"] for event in document["correlated"]] == ["error_free"]
+    text = shell.run("impact", "2").stdout
+    assert "led to: 1 event\n" in text
+    assert "came later in its chain: 1 event\n" in text
+
+
+def test_errors_show_how_each_came_about(shell: Shell) -> None:
+    """E-30, TE-18"""
+    rows = shell.json("errors", "--session", "s1")
+    assert isinstance(rows, list)
+    assert [row["event"]["position"] for row in rows] == [3, 7]
+    assert [event["name"] for event in rows[0]["led"]] == ["plan", "file.read"]
+    assert rows[0]["agents"] == ["scout"]
+    text = shell.run("errors", "-n", "1").stdout
+    assert "failed with 2" in text
+    assert "after #5" in text
+    assert "agents scout" in text
+    assert "No failures fit" in shell.run("errors", "--agent", "nobody").stdout
+
+
+def test_compare_says_where_two_runs_part(shell: Shell) -> None:
+    """E-37"""
+    document = shell.json("compare", "1", "8")
+    assert isinstance(document, dict)
+    assert (document["same"], document["equal"]) == (2, False)
+    assert document["differences"] == [{"field": "data.text", "left": "failed with 1", "right": "failed with 2"}]
+    text = shell.run("compare", "1", "5").stdout
+    assert "2 steps the same, then:" in text
+    assert 'data.text: "failed with 1" ≠ "failed with 2"' in text
+    assert "same: 4 steps" in shell.run("compare", "1", "5", "--ignore", "data.text").stdout
+    assert "ended" in shell.run("compare", "9", "1", "--ignore", "data.n", "--ignore", "name").stdout
+
+
+def test_mermaid_prints_a_chart(shell: Shell) -> None:
+    """E-30"""
+    text = shell.run("mermaid", "3").stdout
+    assert text.startswith("flowchart TD\n")
+    assert '    n3["3 tool.ran scout"]:::failed\n    n2 --> n3\n' in text
+    assert shell.json("mermaid", "3") == {"mermaid": text}
+
+
+# -- Follow ---------------------------------------------------------------------------------------------------
+
+
+def test_follow_prints_other_processes_and_stops_at_ctrl_c(tmp_path: Path) -> None:
+    """TE-19, E-29"""
+    variables = {**os.environ, **VARIABLES, "HOME": str(tmp_path)}
+    store = ["--store", str(tmp_path / "space.db")]
+    marked = subprocess.run(
+        [sys.executable, "-m", "mica", "mark", "zero", *store], env=variables, check=True, text=True
+    )
+    assert marked.returncode == 0
+    command = [sys.executable, "-m", "mica", "events", "follow", "--name", "mark", "--after", "0", "--json", *store]
+    with subprocess.Popen(
+        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as following:
+        assert following.stdout is not None
+        assert following.stderr is not None
+        lines = [following.stdout.readline()]
+        subprocess.run([sys.executable, "-m", "mica", "mark", "one", *store], env=variables, check=True)
+        lines.append(following.stdout.readline())
+        following.send_signal(signal.SIGINT)
+        rest, said = following.communicate(timeout=30)
+
+    assert [json.loads(line)["data"]["text"] for line in lines] == ["zero", "one"]
+    assert (rest, said, following.returncode) == ("", "", 0)
+
+
+def test_follow_ends_after_so_many(shell: Shell) -> None:
+    result = shell.run("follow", "--after", "0", "--errors", "--limit", "2")
+    assert (result.exit_code, result.stdout.count("tool.ran")) == (0, 2)
+    assert shell.run("follow", "--limit", "0").stdout == ""
+
+
+# -- Export and import ----------------------------------------------------------------------------------------
+
+
+def test_an_export_can_be_imported_elsewhere(shell: Shell, tmp_path: Path) -> None:
+    """E-39"""
+    file = tmp_path / "out.jsonl"
+    assert shell.json("export", str(file)) == {"file": str(file), "events": 9}
+    before = shell.json("query")
+
+    shell.store = tmp_path / "other.db"
+    done = shell.json("import", str(file))
+
+    assert done == {"format": "mica", "events": 9, "repeated": 0, "orphans": 0, "reused": 0}
+    assert shell.json("query") == before
+    assert "0 events from" in shell.run("import", str(file)).stdout
+    assert "9 known already" in shell.run("import", str(file)).stdout
+
+
+def test_an_export_to_standard_output_is_lines_only(shell: Shell) -> None:
+    result = shell.run("export", "--name", "file.*", "--fields", "name,data.path")
+    assert result.stdout == '{"name":"file.read","data":{"path":"a.py"}}\n' * 2
+    assert result.stderr == ""
+    assert shell.run("export", "-").stdout.count("\n") == 9
+
+
+def test_an_export_replaces_its_file_as_a_whole_or_not_at_all(shell: Shell, tmp_path: Path) -> None:
+    """E-39: atomic rename."""
+    file = tmp_path / "out.jsonl"
+    file.write_text("old")
+
+    refused = shell.run("export", str(file), "--text", "the")
+
+    assert refused.exit_code == 1
+    assert file.read_text() == "old"
+    assert [path.name for path in tmp_path.glob("*out*")] == ["out.jsonl"]
+    assert [path.name for path in tmp_path.glob(".out*")] == []
+    assert shell.run("export", str(file), "--errors").exit_code == 0
+    assert file.read_text().count("\n") == 2
+    assert "cannot be written" in shell.run("export", str(tmp_path / "none" / "x.jsonl")).stderr
+    assert shell.run("export", os.devnull).exit_code == 0
+    assert not Path(os.devnull).is_file()
+
+
+def test_import_names_the_line_and_takes_orphans_only_when_told(shell: Shell, tmp_path: Path) -> None:
+    """E-39"""
+    file = tmp_path / "ksi.jsonl"
+    context = {"_event_id": "e1", "_event_timestamp": 1, "_parent_event_id": "e0"}
+    file.write_text(json.dumps({"event": "x", "_ksi_context": context}) + "\n")
+
+    refused = shell.run("import", str(file))
+    taken = shell.run("import", str(file), "--format", "ksi", "--allow-orphans", "--source", "daemon")
+
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith(f"mica: nothing of {file} was imported: line 1 names the parent 'e0'")
+    assert "(ksi), 1 without their parent" in taken.stdout
+    assert shell.run("import", str(tmp_path / "none.jsonl")).exit_code == 1
+
+
+def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    file = tmp_path / "log.jsonl"
+    record = {
+        "event": "\x1b[31m[red]",
+        "timestamp": 1,
+        "_event_id": "\x1b]0;x",
+        "_error": "[/]",
+        "_agent_id": "[b]\x07",
+    }
+    file.write_text(json.dumps(record) + "\n")
+    assert shell.run("import", str(file)).exit_code == 0
+    commands = ["tail", "show 1", "impact 1", "errors", "mermaid 1", "compare 1 1", "tail --bundle full", "tree 1"]
+    for command in commands:
+        result = shell.run(*command.split())
+        assert result.exit_code == 0, result.output
+        assert "\x1b" not in result.stdout
+        assert "\x07" not in result.stdout

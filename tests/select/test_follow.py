@@ -1,0 +1,231 @@
+"""Following the log: nothing missed, nothing twice, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Collection
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mica
+from mica import EventQuery, Memory
+from mica.errors import InvalidInput, NotAStore, StoreUnavailable
+from mica.model import Event
+from mica.select import follow
+from mica.select.follow import end_of
+from mica.settings import Settings
+from mica.store.ephemeral import EphemeralStore
+from mica.testing import History, build, histories
+
+SOON_S = 20  # a test that waits so long has failed
+
+
+async def take(following: follow.Following, number: int) -> list[Event]:
+    async with asyncio.timeout(SOON_S):
+        return [await anext(following) for _ in range(number)]
+
+
+class Restarting(EphemeralStore):
+    """A store that cannot be read now and then."""
+
+    def __init__(self, *, outages: Collection[int], error: Exception) -> None:
+        super().__init__()
+        self.outages = set(outages)  # which reads fail
+        self.error = error
+        self.reads = count()
+
+    async def log(self, after: int, *, limit: int) -> list[Event]:
+        if next(self.reads) in self.outages:
+            raise self.error
+        return await super().log(after, limit=min(limit, 3))
+
+
+async def test_a_burst_of_10_000_arrives_complete_and_in_order(memory: Memory) -> None:
+    """TE-19, E-29: a follower that is slower than the burst still gets every matching event once."""
+    following = memory.follow(EventQuery(names=("step",)), after=await memory.position())
+    first = asyncio.create_task(take(following, 1))
+    await asyncio.sleep(0)
+
+    for number in range(10_000):
+        memory.emit("step", {"n": number})
+        memory.emit("noise")
+    found = [*await first, *await take(following, 9_999)]
+
+    assert [event.data["n"] for event in found] == list(range(10_000))
+    positions = [event.position or 0 for event in found]
+    assert positions == sorted(set(positions))
+
+
+async def test_follow_begins_after_a_position_or_now(memory: Memory) -> None:
+    memory.emit("first")
+    memory.emit("second")
+    after = (await memory.event(1)).position
+
+    assert [event.name for event in await take(memory.follow(after=after), 1)] == ["second"]
+    assert [event.name for event in await take(memory.follow(after=0), 2)] == ["first", "second"]
+
+    now = memory.follow()
+    waiting = asyncio.create_task(take(now, 1))
+    while now._after is None:
+        await asyncio.sleep(0)
+    memory.emit("third")
+    assert [event.name for event in await waiting] == ["third"]
+
+
+async def test_events_of_this_process_wake_a_follower_at_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "POLL_S", 10 * SOON_S)
+    following = memory.follow(after=0)
+    waiting = asyncio.create_task(take(following, 1))
+    while following._after is None:
+        await asyncio.sleep(0)
+
+    memory.emit("now")
+
+    assert [event.name for event in await waiting] == ["now"]
+
+
+async def test_follow_sees_what_other_processes_write(tmp_path: Path, home: Settings) -> None:
+    """E-29: without a server between them."""
+    script = (
+        "import asyncio, sys, mica\n"
+        "async def main():\n"
+        "    async with mica.open(sys.argv[1]) as memory:\n"
+        "        for number in range(500): memory.emit('step', {'n': number})\n"
+        "asyncio.run(main())"
+    )
+    path = tmp_path / "space.db"
+    async with mica.open(path, settings=home) as memory:
+        following = memory.follow(after=0)
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", script, path, env={**os.environ, "HOME": str(tmp_path)}, stderr=subprocess.PIPE
+        )
+        found = await take(following, 500)
+        assert await child.wait() == 0
+
+    assert [event.data["n"] for event in found] == list(range(500))
+
+
+async def test_an_outage_delays_and_loses_nothing(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TE-19, U-04: after a reconnect it goes on from the last position."""
+    monkeypatch.setattr(follow, "RETRY_FIRST_S", 0.0)
+    store = Restarting(outages=range(0, 60, 2), error=StoreUnavailable("restarting"))
+    memory = Memory(store, settings=home)
+    for number in range(50):
+        memory.emit("step", {"n": number})
+
+    found = await take(memory.follow(after=0), 50)
+    await memory.close()
+
+    assert [event.data["n"] for event in found] == list(range(50))
+
+
+async def test_a_store_that_will_never_answer_is_told(home: Settings) -> None:
+    memory = Memory(Restarting(outages=[0], error=NotAStore("something else")), settings=home)
+    with pytest.raises(NotAStore):
+        await take(memory.follow(after=0), 1)
+    await memory.close()
+
+
+async def test_retries_slow_down_to_a_limit(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def instead(seconds: float) -> None:
+        waits.append(seconds)
+
+    store = Restarting(outages=range(10), error=StoreUnavailable("gone"))
+    await store.append([build(1)])
+    memory = Memory(store, settings=home)
+    following = memory.follow(after=0)
+    monkeypatch.setattr(asyncio, "sleep", instead)
+    await anext(following)
+    monkeypatch.undo()
+    await memory.close()
+
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0]
+
+
+async def test_a_cancelled_step_can_be_taken_again(memory: Memory) -> None:
+    following = memory.follow(after=0)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(following), 0.001)
+
+    memory.emit("late")
+
+    assert [event.name for event in await take(following, 1)] == ["late"]
+
+
+async def test_breaking_out_leaves_nothing_behind(memory: Memory) -> None:
+    before = asyncio.all_tasks()
+    memory.emit("one")
+
+    async for event in memory.follow(after=0):
+        assert event.name == "one"
+        break
+    task = asyncio.create_task(take(memory.follow(), 1))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_follower_of_a_closed_memory_is_told(home: Settings) -> None:
+    memory = await mica.open(":memory:", settings=home)
+    waiting = asyncio.create_task(take(memory.follow(after=0), 1))
+    await asyncio.sleep(0)
+    await memory.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await waiting
+
+
+async def test_a_question_without_words_is_refused_at_once(memory: Memory) -> None:
+    with pytest.raises(InvalidInput, match="nothing to look for"):
+        memory.follow(EventQuery(text="the"))
+
+
+async def test_the_log_is_walked_in_commit_order(memory: Memory) -> None:
+    for number in range(2_500):
+        memory.emit("even" if number % 2 == 0 else "odd", {"n": number})
+
+    found = [event.data["n"] async for event in memory.log(EventQuery(names=("odd",)), after=1_000)]
+
+    assert found == list(range(1_001, 2_500, 2))
+
+
+# -- The end of the log ---------------------------------------------------------------------------------------
+
+
+class WithGaps(EphemeralStore):
+    """A store from which events were purged: positions are missing."""
+
+    gone: frozenset[int] = frozenset()
+
+    async def log(self, after: int, *, limit: int) -> list[Event]:
+        return [event for event in self._log[max(0, after) :] if event.position not in self.gone][:limit]
+
+    async def events(self, query: EventQuery) -> list[Event]:
+        found = await super().events(msgspec.structs.replace(query, limit=None))
+        return [event for event in found if event.position not in self.gone][-(query.limit or 0) :]
+
+
+@given(histories(), st.sets(st.integers(1, 25)))
+async def test_the_last_position_is_found_whatever_the_times_and_gaps(history: History, gone: set[int]) -> None:
+    store = WithGaps()
+    await store.append(history)
+    store.gone = frozenset(gone)
+
+    assert await end_of(store) == max({*range(len(history) + 1)} - gone, default=0)
+
+
+async def test_the_position_of_an_empty_memory_is_0(memory: Memory) -> None:
+    assert await memory.position() == 0
+    memory.emit("x")
+    assert await memory.position() == 1
