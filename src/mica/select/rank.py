@@ -38,7 +38,6 @@ QUESTION_FACTOR = 0.85  # a mark that asks seldom answers
 DATE_FACTOR = 2.0
 ANNOUNCED = timedelta(days=2)  # so long before an event people speak of it
 REPORTED = timedelta(days=20)  # and so long after
-RECENCY_HALF_LIFE_DAYS = 7.0  # of a mark's worth where nothing else is known
 
 GENERIC = frozenset(
     terms(
@@ -213,26 +212,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, float]
 
 
-def rank(query: Query, texts: Sequence[Text], postings: Postings, *, now: datetime) -> list[Hit]:
-    """The marks that contain a term of the question or stand beside one that does, best first, ties by position.
-
-    A question without any usable word gets all texts, newest first; an empty one gets nothing.
-    """
-    if query.terms:
-        return sorted(_relevant(query, texts, postings), key=lambda hit: (-hit.score, hit.mark.position))
-    if query.text.strip():
-        newest_first = sorted(texts, key=lambda text: (text.mark.at, _position(text)), reverse=True)
-        return [_recent(text.mark, now) for text in newest_first]
-    return []
-
-
-def _recent(mark: Mark, now: datetime) -> Hit:
-    days = max(0.0, (now - mark.at) / timedelta(days=1))
-    recency = 0.5 ** (days / RECENCY_HALF_LIFE_DAYS)
-    return Hit(mark=mark, score=recency, parts={"recency": recency})
-
-
-def _relevant(query: Query, texts: Sequence[Text], postings: Postings) -> list[Hit]:
+def rank(query: Query, texts: Sequence[Text], postings: Postings) -> list[Hit]:
+    """The marks that contain a term of the question or stand beside one that does, best first, ties by position."""
     own = own_scores(query, texts, postings)
     sessions = session_scores(query, texts, postings)
     lent = loans(texts, own, postings)
@@ -247,7 +228,7 @@ def _relevant(query: Query, texts: Sequence[Text], postings: Postings) -> list[H
             score = (from_itself + from_neighbours + from_session) * math.prod(factors.values())
             parts = {"own": from_itself, "neighbours": from_neighbours, "session": from_session, **factors}
             hits.append(Hit(mark=mark, score=score, parts=parts))
-    return hits
+    return sorted(hits, key=lambda hit: (-hit.score, hit.mark.position))
 
 
 def _position(text: Text) -> int:

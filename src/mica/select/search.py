@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mica.select.rank import Hit, parse, rank, shortlist
+from mica.select.rank import NEIGHBOURS, Hit, parse, rank, shortlist
 from mica.store.protocol import Store
 
 
 async def search(store: Store, query: str, *, limit: int, now: datetime) -> list[Hit]:
     """The marks that answer the query, best first."""
     asked = parse(query, now=now, speakers=await store.agents())
-    postings = await store.postings([weighted.term for weighted in asked.terms])
-    texts = await store.texts(shortlist(asked, postings, limit=max(limit, 200)))
-    return rank(asked, texts, postings, now=now)[:limit]
+    postings = await store.postings(asked.wanted)
+    texts = await store.texts(shortlist(asked, postings, limit=max(limit, 200)), neighbours=NEIGHBOURS)
+    return rank(asked, texts, postings)[:limit]
