@@ -1,23 +1,71 @@
 """Layered memory and context for AI agents: observe, store, crystallize, select, inject."""
 
-from mica.errors import MicaError
-from mica.memory import Memory, open
+from mica.errors import (
+    Backlogged,
+    DuplicateEvent,
+    InvalidContext,
+    InvalidEvent,
+    InvalidInput,
+    InvalidSettings,
+    MicaError,
+    NotAStore,
+    SchemaTooNew,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    UnknownEvent,
+)
+from mica.memory import Imported, LogImported, Memory, Progress, Resolved, open
 from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
 from mica.observe import guards
-from mica.select.chains import compare
+from mica.observe.context import Here
+from mica.select.chains import Comparison, Difference, Failure, Impact, compare
+from mica.select.follow import Following
+from mica.select.overview import Overview
+from mica.select.rank import Hit
 from mica.settings import Settings, load_settings
+from mica.store.copying import Copied
+from mica.store.protocol import Sizes
 
 __all__ = [
+    "Backlogged",
     "Brief",
+    "Comparison",
     "Context",
+    "Copied",
+    "Difference",
+    "DuplicateEvent",
     "Event",
     "EventQuery",
+    "Failure",
+    "Following",
+    "Here",
+    "Hit",
+    "Impact",
+    "Imported",
+    "InvalidContext",
+    "InvalidEvent",
+    "InvalidInput",
+    "InvalidSettings",
+    "LogImported",
     "Mark",
     "Memory",
     "MicaError",
+    "NotAStore",
+    "Overview",
     "Passage",
+    "Progress",
     "Ref",
+    "Resolved",
+    "SchemaTooNew",
     "Settings",
+    "Sizes",
+    "StoreBusy",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "UnknownEvent",
     "compare",
     "guards",
     "load_settings",
