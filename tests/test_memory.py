@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mica
-from mica import EventQuery, Memory
+from mica import EventQuery, Memory, errors
 from mica.errors import (
     Backlogged,
     DuplicateEvent,
@@ -23,8 +24,12 @@ from mica.errors import (
     StoreUnavailable,
     UnknownEvent,
 )
+from mica.inject import render
+from mica.memory import LATEST_SHARE
 from mica.model import Appended, Event, Passage, new_writer, split_id
 from mica.observe import folding, journal
+from mica.select import rank
+from mica.select.gather import COLLECT_SHARE
 from mica.select.sources import Question
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
@@ -45,10 +50,40 @@ class UnsteadyStore(EphemeralStore):
         return await super().append(events)
 
 
+class HungStore(EphemeralStore):
+    """The reference store behind a lock that somebody holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = asyncio.Event()
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        await self.released.wait()
+        return await super().append(events)
+
+
+class UnreadableStore(EphemeralStore):
+    """The reference store on a disk that takes and finds events, but reads nothing else."""
+
+    async def events(self, query: EventQuery) -> list[Event]:
+        raise StoreUnavailable("the disk is gone")
+
+    async def agents(self) -> list[str]:
+        raise StoreUnavailable("the disk is gone")
+
+
+LONG_S = 20  # what would hang for ever fails after that
+
+
 async def test_public_names_are_what_all_says() -> None:
     public = {name for name in vars(mica) if not name.startswith("_") and name not in MODULES}
     assert sorted(mica.__all__) == mica.__all__
     assert public == set(mica.__all__)
+
+
+def test_every_error_can_be_caught_by_its_public_name() -> None:
+    ours = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert ours <= set(mica.__all__)
 
 
 MODULES = {path.stem for path in Path(mica.__file__).parent.iterdir()}
@@ -183,13 +218,38 @@ async def test_wrong_kinds_of_values_are_named(memory: Memory) -> None:
     assert len(await memory.events()) == 1
 
 
-async def test_huge_marks_and_questions_do_not_cost_the_deadline(memory: Memory) -> None:
-    """U-05: what cannot fit is not weighed to the last token."""
+def longest_given(monkeypatch: pytest.MonkeyPatch, module: ModuleType, *functions: str) -> Callable[[], int]:
+    """How long the longest text was that a module has given to these functions: their work is linear in it."""
+    lengths = [0]
+
+    def watched(work: Callable[[str], object]) -> Callable[[str], object]:
+        def run(text: str) -> object:
+            lengths.append(len(text))
+            return work(text)
+
+        return run
+
+    for name in functions:
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    return lambda: max(lengths)
+
+
+async def test_huge_marks_and_questions_do_not_cost_the_deadline(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-05: what cannot fit is not weighed to the last token, and of a pasted log only the beginning is read."""
     memory.mark("the cookie is set early")
     memory.mark("cookie " * 1_000_000)
-    brief = await memory.brief("cookie " * 200_000, deadline_s=30)
+    await memory.events()
+    weighed = longest_given(monkeypatch, render, "estimate")
+    read = longest_given(monkeypatch, rank, "terms", "words")
+
+    brief = await memory.brief("cookie " * 200_000, budget_tokens=500, deadline_s=30)
+
     assert "set early" in brief.text
     assert brief.left_out == 1
+    assert 0 < weighed() <= 500 * render.CHARACTERS_MAX
+    assert 0 < read() <= rank.QUERY_CHARACTERS_MAX
 
 
 async def test_secrets_are_redacted_in_marks_and_kept_in_events(memory: Memory) -> None:
@@ -248,6 +308,21 @@ async def test_ids_of_one_memory_sort_in_the_order_of_emitting(memory: Memory) -
     """K-47"""
     identifiers = [memory.emit("step").id for _ in range(300)]
     assert identifiers == sorted(identifiers)
+
+
+async def test_a_chain_is_everything_of_one_correlation(memory: Memory) -> None:
+    """E-30: several roots that answer one request are one chain; without a correlation the root names it."""
+    with memory.context(correlation="req-1"):
+        first = memory.emit("asked")
+        memory.emit("looked", parent=first)
+        memory.emit("asked.again")
+    alone = memory.emit("alone")
+    memory.emit("alone.too", parent=alone)
+
+    chain = await memory.chain(await memory.event(first))
+
+    assert [event.name for event in chain] == ["asked", "looked", "asked.again"]
+    assert [event.name for event in await memory.chain(await memory.event(alone))] == ["alone", "alone.too"]
 
 
 # -- Trouble --------------------------------------------------------------------------------------------------
@@ -421,6 +496,56 @@ async def test_a_hung_or_failed_source_is_named_and_the_others_speak(home: Setti
     await memory.close()
 
 
+async def test_sources_get_what_is_left_of_the_deadline(home: Settings) -> None:
+    """TC-03: what waiting for the store has taken is not given again to the sources."""
+    store = HungStore()
+    memory = Memory(store, settings=home, sources=[Hanging()])
+    memory.mark("not stored yet")
+
+    async with asyncio.timeout(LONG_S):
+        brief = await memory.brief("cookie", deadline_s=0.2)
+
+    given_ms = int(brief.missing["hanging"].removeprefix("no answer within ").removesuffix(" ms"))
+    assert given_ms <= 1_000 * 0.2 * (1 - LATEST_SHARE) * COLLECT_SHARE
+    store.released.set()
+    await memory.close()
+
+
+async def test_a_brief_does_not_wait_for_a_store_that_hangs(home: Settings) -> None:
+    """U-05: what was emitted just before is missing, and said to be."""
+    store = HungStore()
+    memory = Memory(store, settings=home)
+    memory.mark("not stored yet")
+
+    async with asyncio.timeout(LONG_S):
+        brief = await memory.brief("stored", deadline_s=0.2)
+
+    assert brief.missing["latest"].endswith("events wait for the store")
+    store.released.set()
+    assert len(await memory.search("stored")) == 1
+    await memory.close()
+
+
+async def test_a_store_that_cannot_be_read_is_a_line_for_each_source(home: Settings) -> None:
+    """TC-09: nothing is raised, the agent is told what is missing, and the receipt keeps it."""
+    memory = Memory(UnreadableStore(), settings=home, sources=[Failing()])
+    memory.mark("the cookie is set early")
+
+    asked, unasked = await memory.brief("cookie"), await memory.brief()
+
+    for brief in (asked, unasked):
+        assert brief.text.splitlines() == [
+            render.OPENING,
+            "- missing: failing (the wiki is down)",
+            "- missing: files (the disk is gone)",
+            "- missing: marks (the disk is gone)",
+            render.CLOSING,
+        ]
+        assert brief.passages == ()
+        assert (await memory.event(brief.receipt or "")).data["missing"] == brief.missing
+    await memory.close()
+
+
 async def test_nothing_known_is_no_text_and_still_has_a_receipt(memory: Memory) -> None:
     """TC-09, C-31: no header around nothing."""
     brief = await memory.brief("anything")
@@ -471,6 +596,15 @@ async def test_a_receipt_says_what_was_shown(memory: Memory) -> None:
     assert seen.id in str(receipt.data["passages"])
 
 
+async def test_secrets_in_a_question_are_not_kept(memory: Memory) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    brief = await memory.brief(f"why is {secret} refused")
+    receipt = await memory.event(brief.receipt or "")
+
+    assert secret not in receipt.body.decode()
+    assert str(receipt.data["query"]).startswith("why is ")
+
+
 async def test_what_was_recalled_is_never_evidence(memory: Memory) -> None:
     """TC-11: asking again and again changes no answer."""
     memory.mark("the cookie is set before the redirect")
@@ -480,6 +614,17 @@ async def test_what_was_recalled_is_never_evidence(memory: Memory) -> None:
         again = await memory.brief("cookie redirect")
         assert again.text == first.text
     assert len(await memory.search("cookie")) == 1
+
+
+async def test_what_was_recalled_is_not_told_as_the_latest(memory: Memory) -> None:
+    """TC-11: not even when nothing is asked."""
+    memory.mark("the cookie is set before the redirect")
+    memory.mark("recalled: all cookies are fine", origin="recalled")
+
+    brief = await memory.brief()
+
+    assert "set before the redirect" in brief.text
+    assert "all cookies are fine" not in brief.text
 
 
 async def test_a_preview_leaves_no_receipt(memory: Memory) -> None:

@@ -104,7 +104,7 @@ def test_a_brief_goes_to_stdout_and_its_cost_to_stderr(terminal: Terminal) -> No
 
 def test_events_can_be_asked_for_in_every_way(terminal: Terminal) -> None:
     terminal.run("mark", "alpha beta", "--session", "s1", "--agent", "scout")
-    terminal.run("mark", "beta gamma", "--session", "s2")
+    terminal.run("mark", "beta gamma", "--session", "s2", BAGGAGE="mica.user=ann")
 
     def texts(*arguments: str) -> list[str]:
         rows = terminal.json("events", *arguments)
@@ -114,6 +114,8 @@ def test_events_can_be_asked_for_in_every_way(terminal: Terminal) -> None:
     assert texts("tail", "-n", "1") == ["beta gamma"]
     assert texts("query", "--session", "s1") == ["alpha beta"]
     assert texts("query", "--agent", "scout") == ["alpha beta"]
+    assert texts("query", "--user", "ann") == ["beta gamma"]
+    assert texts("query", "--user", "bob") == []
     assert texts("query", "--text", "gamma") == ["beta gamma"]
     assert texts("query", "--name", "ma*", "--since", "1h") == ["alpha beta", "beta gamma"]
     assert texts("query", "--until", "2020-01-01") == []

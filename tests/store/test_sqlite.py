@@ -68,6 +68,17 @@ def test_a_space_keeps_its_id(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_every_commit_reaches_the_disk(tmp_path: Path, is_new: bool) -> None:
+    """What append has returned survives power loss: 2 is SQLite's number for a full sync."""
+    if not is_new:
+        SqliteCore(tmp_path / "space.db").close()
+    core = SqliteCore(tmp_path / "space.db")
+    assert core._connection.pragma("synchronous") == 2
+    assert core._connection.pragma("journal_mode") == "wal"
+    core.close()
+
+
 def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
     """TE-05, E-06, E-27, K-43: content-addressed, never truncated; 50 MB reads back identical."""
     core = SqliteCore(tmp_path / "space.db")
@@ -365,6 +376,7 @@ def test_verify_names_stale_indexes_and_rebuild_mends_them(tmp_path: Path) -> No
 
 
 def test_verify_compares_every_posting_with_the_log(tmp_path: Path) -> None:
+    """TE-14"""
     core = SqliteCore(tmp_path / "space.db")
     core.append([build(1, "mark", {"text": "one two two"}), build(2, "mark", {"text": "three"})])
     for damage in ("DELETE FROM postings WHERE position = 1", "UPDATE postings SET count = 9 WHERE position = 2"):
@@ -387,6 +399,20 @@ def test_a_rebuild_elsewhere_leaves_remembered_words_right(tmp_path: Path) -> No
     assert two.verify() == []
     one.close()
     two.close()
+
+
+def test_verify_names_rows_of_the_index_that_lead_to_no_event(tmp_path: Path) -> None:
+    """TE-14"""
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(1, "mark", {"text": "one two"})])
+    core._connection.pragma("foreign_keys", "off")
+    core._connection.execute("INSERT INTO texts (position, at, length, is_mark) VALUES (99, 0, 2, 1)")
+
+    assert core.verify() != []
+
+    core.rebuild()
+    assert core.verify() == []
+    core.close()
 
 
 def test_verify_names_a_context_whose_content_changed(tmp_path: Path) -> None:
