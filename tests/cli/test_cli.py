@@ -227,6 +227,19 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_go_on(terminal: Term
     assert "events from 1 transcript\n" in result.stdout
 
 
+@pytest.mark.parametrize("cwd", [r"C:\Users\ann\shop", "~nobodyx", "/home/a\0b"])
+def test_a_session_of_another_machine_crosses_no_wall(terminal: Terminal, transcripts: Path, cwd: str) -> None:
+    """Its paths mean nothing here: not the current directory, not a home."""
+    for path in (transcripts / "-home-dev-shop").iterdir():
+        path.write_text(path.read_text().replace('"/home/dev/shop"', json.dumps(cwd)))
+
+    done = terminal.json("import", "claude-code")
+
+    assert isinstance(done, dict)
+    assert list(done["spaces"]) == ["unknown"]
+    assert terminal.json("events", "tail") == []
+
+
 def test_up_without_transcripts_shows_the_sample_and_says_so(terminal: Terminal) -> None:
     """U-11: one command to a first look, offline."""
     result = terminal.run("up")

@@ -22,7 +22,7 @@ from mica.memory import Progress as Step
 from mica.memory import open as open_memory
 from mica.observe.clients import claude_code
 from mica.settings import Settings, load_settings
-from mica.store.space import file_of, space_of
+from mica.store.space import file_of, space_spoken_of
 
 STOPPED = "mica: stopped; what was stored stays, and the next import goes on from there"
 
@@ -70,7 +70,7 @@ def planned(folder: Path, *, settings: Settings, into: Path | str | None) -> Pla
         if head is None:
             strange.append(file)
             continue
-        space = None if head.cwd is None else space_of(Path(head.cwd), home=settings.home)
+        space = None if head.cwd is None else space_spoken_of(head.cwd, home=settings.home)
         place = into or (space.file if space else file_of("unknown", home=settings.home))
         by_space[place].append(file)
         roots.setdefault(place, space.root if space else None)
