@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -141,12 +142,21 @@ async def test_records_read_otherwise_by_an_earlier_version_stand(memory: Memory
     assert await memory.unread([A]) == []
 
 
-async def test_a_file_that_vanishes_is_named(memory: Memory, tmp_path: Path) -> None:
-    locked = tmp_path / "folder.jsonl"
-    locked.mkdir()
-    done = await memory.import_transcripts([locked, A])
-    assert list(done.failed) == [str(locked)]
+async def test_a_file_that_cannot_be_read_is_named(memory: Memory, tmp_path: Path) -> None:
+    """Gone, a folder, a pipe nobody writes, a link to itself: the others go on."""
+    gone, folder, pipe, loop = (tmp_path / f"{name}.jsonl" for name in ("gone", "folder", "pipe", "loop"))
+    folder.mkdir()
+    os.mkfifo(pipe)
+    loop.symlink_to(loop)
+
+    seen: list[Progress] = []
+    done = await memory.import_transcripts([gone, folder, pipe, loop, A], on_progress=seen.append)
+
+    assert list(done.failed) == [str(path) for path in (gone, folder, pipe, loop)]
+    assert done.failed[str(pipe)] == "not a regular file"
     assert done.files == 1
+    assert (seen[-1].bytes_done, seen[-1].files_done) == (A.stat().st_size, 5)
+    assert await memory.unread([gone, A]) == []
 
 
 async def test_subagents_of_a_turn_that_nobody_typed_have_a_parent(memory: Memory, tmp_path: Path) -> None:

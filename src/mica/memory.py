@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -192,11 +193,12 @@ class Memory:
         await self._stored()
         done = Imported()
         places = await self._places_read()
-        files = [(path.absolute(), path.stat().st_size) for path in paths]
-        progress = Progress(files=len(files), bytes=sum(size for _, size in files))
-        for path, size in files:
+        files = [(path.absolute(), _size(path)) for path in paths]
+        progress = Progress(files=len(files), bytes=sum(expected for _, expected in files))
+        for path, expected in files:
             before = progress.bytes_done
             try:
+                size = claude_code.status(path).st_size
                 fingerprint = await asyncio.to_thread(_fingerprint, path)
                 start = places.get(_Transcript(str(path), fingerprint), 0)
                 if start == size:
@@ -209,23 +211,30 @@ class Memory:
                         appended = await self._append_chunk(events, path=path, place=place, fingerprint=fingerprint)
                         done.events += appended.stored
                         done.repeated += appended.repeated
-                        progress = msgspec.structs.replace(progress, bytes_done=before + place, events=done.events)
+                        progress = msgspec.structs.replace(
+                            progress, bytes_done=before + min(place, expected), events=done.events
+                        )
                         on_progress(progress)
                     done.files += 1
                     done.tally.add(tally, name=path.name)
             except OSError as error:
                 done.failed[str(path)] = error.strerror or str(error)
             progress = msgspec.structs.replace(
-                progress, files_done=progress.files_done + 1, bytes_done=before + size, events=done.events
+                progress, files_done=progress.files_done + 1, bytes_done=before + expected, events=done.events
             )
             on_progress(progress)
         return done
 
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
-        """Which of these transcripts have something that is not in this space yet."""
+        """Which of these transcripts have something that is not in this space yet. One that is gone has nothing."""
         places = await self._places_read()
-        known = {path: _Transcript(str(path.absolute()), _fingerprint(path)) for path in paths}
-        return [path for path, transcript in known.items() if places.get(transcript, 0) != path.stat().st_size]
+        unread = []
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                size = claude_code.status(path).st_size
+                if places.get(_Transcript(str(path.absolute()), _fingerprint(path)), 0) != size:
+                    unread.append(path)
+        return unread
 
     async def _append_chunk(self, events: Sequence[Event], *, path: Path, place: int, fingerprint: str) -> Appended:
         """Store a chunk together with the place it reaches to: both or neither."""
@@ -473,6 +482,14 @@ class _Place(msgspec.Struct):
     transcript: str
     bytes: int
     fingerprint: str
+
+
+def _size(path: Path) -> int:
+    """The bytes that a file will take to read, for the progress; 0 when it cannot be read."""
+    try:
+        return claude_code.status(path).st_size
+    except OSError:
+        return 0
 
 
 def _fingerprint(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import operator
@@ -911,6 +912,21 @@ def test_transcripts_are_found_newest_first(tmp_path: Path) -> None:
 
     assert claude_code.find(tmp_path) == paths[::-1]
     assert claude_code.find(paths[0]) == [paths[0]]
+
+
+def test_only_regular_files_are_transcripts(tmp_path: Path) -> None:
+    """A pipe would be read for ever; a link to itself cannot be."""
+    pipe, loop, gone = (tmp_path / f"{name}.jsonl" for name in ("pipe", "loop", "gone"))
+    os.mkfifo(pipe)
+    loop.symlink_to(loop)
+    gone.symlink_to(tmp_path / "nowhere")
+    good = write(tmp_path / "good.jsonl", user("One"))
+    unreadable: dict[str, str] = {}
+
+    assert claude_code.find(tmp_path, unreadable=unreadable) == [good]
+    assert unreadable == {str(pipe): "not a regular file", str(loop): os.strerror(errno.ELOOP)}
+    with pytest.raises(OSError, match="jsonl"):
+        claude_code.find(tmp_path)
 
 
 def test_the_head_says_whose_transcript_it_is(tmp_path: Path) -> None:
