@@ -183,19 +183,21 @@ class Memory:
         self,
         paths: Iterable[Path],
         *,
-        root: Path | None = None,
+        root: Path | Mapping[Path, Path | None] | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Imported:
         """Read Claude Code transcripts into this space, in the order given. What was read before is not read twice.
 
-        A file that cannot be read is named in the result; the others go on.
+        `root` is the folder that paths of files are relative to, one for all or one for each transcript; where it is
+        None, the folder the session worked in first. A file that cannot be read is named in the result; the others go
+        on.
         """
         await self._stored()
         done = Imported()
         places = await self._places_read()
-        files = [(path.absolute(), _size(path)) for path in paths]
-        progress = Progress(files=len(files), bytes=sum(expected for _, expected in files))
-        for path, expected in files:
+        files = [(path.absolute(), folder, _size(path)) for path, folder in _rooted(paths, root)]
+        progress = Progress(files=len(files), bytes=sum(expected for _, _, expected in files))
+        for path, folder, expected in files:
             before = progress.bytes_done
             try:
                 size = claude_code.status(path).st_size
@@ -205,7 +207,7 @@ class Memory:
                     done.unchanged += 1
                 else:
                     tally = claude_code.Tally()
-                    chunks = _chunks(path, start=start if start < size else 0, root=root, tally=tally)
+                    chunks = _chunks(path, start=start if start < size else 0, root=folder, tally=tally)
                     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
                         place, events = chunk
                         appended = await self._append_chunk(events, path=path, place=place, fingerprint=fingerprint)
@@ -482,6 +484,14 @@ class _Place(msgspec.Struct):
     transcript: str
     bytes: int
     fingerprint: str
+
+
+def _rooted(
+    paths: Iterable[Path], root: Path | Mapping[Path, Path | None] | None
+) -> Iterator[tuple[Path, Path | None]]:
+    """Each transcript with the folder that its paths are relative to."""
+    for path in paths:
+        yield path, root.get(path) if isinstance(root, Mapping) else root
 
 
 def _size(path: Path) -> int:

@@ -200,6 +200,29 @@ def test_import_takes_each_transcript_into_the_space_of_its_directory(terminal: 
     assert {row["name"] for row in spaces} >= {name}
 
 
+def test_paths_are_relative_to_the_worktree_they_were_read_in(
+    terminal: Terminal, transcripts: Path, tmp_path: Path
+) -> None:
+    """Worktrees share a space; each session has the root of its own."""
+    shop, tree = tmp_path / "shop", tmp_path / "tree"
+    for command in (
+        ["git", "init", "-q", str(shop)],
+        ["git", "-C", str(shop), *"-c user.name=x -c user.email=x@x commit -q --allow-empty -m first".split()],
+        ["git", "-C", str(shop), "worktree", "add", "-q", str(tree)],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    for path, folder in zip(sorted((transcripts / "-home-dev-shop").iterdir()), (shop, tree), strict=True):
+        path.write_text(path.read_text().replace("/home/dev/shop", str(folder)))
+
+    done = terminal.json("import", "claude-code")
+
+    assert isinstance(done, dict)
+    [name] = done["spaces"]
+    rows = terminal.json("events", "query", "--name", "file.read", "--space", name)
+    assert isinstance(rows, list)
+    assert {row["data"]["path"] for row in rows} == {"src/auth.py", "src/db.py", "src/missing.py"}
+
+
 def test_import_names_what_it_skips(terminal: Terminal, tmp_path: Path) -> None:
     folder = tmp_path / "odd"
     folder.mkdir()

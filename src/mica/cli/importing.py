@@ -31,12 +31,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The transcripts that go into one space, newest first."""
 
     target: Path | str
-    root: Path | None
-    files: list[Path]
+    roots: dict[Path, Path | None]  # each file, and the folder that its paths are relative to: worktrees share a space
+    size_bytes: int
 
     @property
-    def size_bytes(self) -> int:
-        return sum(file.stat().st_size for file in self.files)
+    def files(self) -> list[Path]:
+        return list(self.roots)
 
 
 class Plans(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,13 +57,14 @@ class Plans(msgspec.Struct, frozen=True, kw_only=True):
 
 def planned(folder: Path, *, settings: Settings, into: Path | str | None) -> Plans:
     """Which transcript goes where: into the space of the directory it speaks of, or all into one store."""
-    by_space: dict[Path | str, list[Path]] = defaultdict(list)
-    roots: dict[Path | str, Path | None] = {}
+    by_space: dict[Path | str, dict[Path, Path | None]] = defaultdict(dict)
+    sizes: dict[Path | str, int] = defaultdict(int)
     strange: list[Path] = []
     unreadable: dict[str, str] = {}
     for file in claude_code.find(folder, unreadable=unreadable):
         try:
             head = claude_code.head(file)
+            size_bytes = file.stat().st_size
         except OSError as error:
             unreadable[str(file)] = error.strerror or str(error)
             continue
@@ -72,9 +73,9 @@ def planned(folder: Path, *, settings: Settings, into: Path | str | None) -> Pla
             continue
         space = None if head.cwd is None else space_spoken_of(head.cwd, home=settings.home)
         place = into or (space.file if space else file_of("unknown", home=settings.home))
-        by_space[place].append(file)
-        roots.setdefault(place, space.root if space else None)
-    found = [Plan(target=place, root=roots[place], files=files) for place, files in by_space.items()]
+        by_space[place][file] = space.root if space else None
+        sizes[place] += size_bytes
+    found = [Plan(target=place, roots=roots, size_bytes=sizes[place]) for place, roots in by_space.items()]
     return Plans(plans=found, strange=strange, unreadable=unreadable)
 
 
@@ -205,4 +206,4 @@ class Bar:
             said = f"{space_name(plan.target)}: {step.events:,} events, {size(step.bytes_done)} of {size(step.bytes)}"
             self._bar.update(self._task, completed=start + step.bytes_done, said=said)
 
-        return await memory.import_transcripts(plan.files, root=plan.root, on_progress=advance)
+        return await memory.import_transcripts(plan.files, root=plan.roots, on_progress=advance)

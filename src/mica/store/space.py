@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 from hashlib import blake2b
 from pathlib import Path
@@ -37,7 +36,7 @@ def space_spoken_of(directory: str, *, home: Path) -> Space | None:
     if not directory.startswith("/"):
         return None
     try:
-        os.stat(directory)
+        Path(directory).stat()
     except ValueError:
         return None
     except OSError as error:
