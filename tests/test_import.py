@@ -15,6 +15,7 @@ from mica.memory import Progress
 from mica.model import Event
 from mica.observe.clients import claude_code
 from mica.store.ephemeral import EphemeralStore
+from mica.testing import HandClock
 
 FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
 A, B, SUBAGENT = (FIXTURES / f"{name}.jsonl" for name in ("transcript-a", "transcript-b-compact-resume", "subagent"))
@@ -87,6 +88,79 @@ async def test_a_transcript_that_grows_is_taken_up_where_it_was_left(
     assert first.events + second.events == len(await stored(memory))
     assert third.unchanged == 1
     await reference.close()
+
+
+def record(kind: str, uuid: str, content: object, *, output_tokens: int = 0, **more: object) -> str:
+    """A line as old versions wrote it: no record says that it ends the turn."""
+    message: dict[str, object] = {"role": kind, "content": content}
+    if kind == "assistant":
+        message |= {"id": uuid[:2], "model": "m", "usage": {"input_tokens": 1, "output_tokens": output_tokens}}
+    fields = {"type": kind, "uuid": uuid, "message": message, "sessionId": "s1", "cwd": "/home/dev/shop"}
+    return json.dumps(fields | {"timestamp": "2026-10-01T11:00:00.000Z", "promptId": "p1"} | more) + "\n"
+
+
+def text(said: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": said}]
+
+
+SILENT = [
+    record("user", "u1", "Look into it"),
+    record("assistant", "a1-1", text("Looking."), output_tokens=3),
+    record("assistant", "a1-2", [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {}}], output_tokens=250),
+    record("user", "u2", [{"type": "tool_result", "tool_use_id": "c1", "content": "ok"}]),
+    record("assistant", "a2-1", text("Done."), output_tokens=40),
+]
+
+
+async def told(memory: Memory) -> tuple[list[object], list[object]]:
+    """The tokens of each answer, and the closing words."""
+    events = (await stored(memory)).values()
+    answers = [event.data["output_tokens"] for event in events if event.name == "model.answer"]
+    return answers, [event.data["text"] for event in events if event.data.get("tags") == ["closing"]]
+
+
+@pytest.mark.parametrize("count", range(1, len(SILENT)))
+async def test_a_session_that_still_runs_is_not_taken_as_ended(
+    memory: Memory, clock: HandClock, tmp_path: Path, count: int
+) -> None:
+    """Half a turn frozen as the whole would stay: what is stored first stands."""
+    path = tmp_path / "live.jsonl"
+
+    def grow(lines: list[str]) -> None:
+        path.write_text("".join(lines))
+        os.utime(path, (clock().timestamp(), clock().timestamp()))
+
+    grow(SILENT[:count])
+    await memory.import_transcripts([path])
+    grow(SILENT)
+    await memory.import_transcripts([path])
+    clock.move(minutes=31)
+    await memory.import_transcripts([path])
+
+    assert await told(memory) == ([250, 40], ["Done."])
+    assert (await memory.import_transcripts([path])).unchanged == 1
+
+
+async def test_a_session_that_went_quiet_is_settled_without_growing(
+    memory: Memory, clock: HandClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "quiet.jsonl"
+    path.write_text("".join(SILENT))
+    os.utime(path, (clock().timestamp(), clock().timestamp()))
+
+    live = await memory.import_transcripts([path])
+    assert live.tally.unsettled == 1
+    assert await told(memory) == ([250], [])
+    clock.move(minutes=29)
+    assert await memory.unread([path]) == []
+    assert (await memory.import_transcripts([path])).unchanged == 1
+
+    clock.move(minutes=1)
+    assert await memory.unread([path]) == [path]
+    quiet = await memory.import_transcripts([path])
+    assert (quiet.events, quiet.repeated, quiet.tally.unsettled) == (2, 0, 0)
+    assert await told(memory) == ([250, 40], ["Done."])
+    assert await memory.unread([path]) == []
 
 
 async def test_an_import_that_was_cut_off_goes_on(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

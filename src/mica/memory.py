@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -56,6 +56,7 @@ from mica.tokens import ESTIMATOR
 
 CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with the place reached
 TRANSCRIPT_READ = "transcript.read"
+SESSION_IDLE = timedelta(minutes=30)  # nobody wrote for so long: the session is over, or its last turn is
 FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
@@ -190,7 +191,7 @@ class Memory:
 
         `root` is the folder that paths of files are relative to, one for all or one for each transcript; where it is
         None, the folder the session worked in first. A file that cannot be read is named in the result; the others go
-        on.
+        on. The last turn of a session that may still run is not taken as ended; an import after SESSION_IDLE does.
         """
         await self._stored()
         done = Imported()
@@ -200,21 +201,18 @@ class Memory:
         for path, folder, expected in files:
             before = progress.bytes_done
             try:
-                size = claude_code.status(path).st_size
-                fingerprint = await asyncio.to_thread(_fingerprint, path)
-                start = places.get(_Transcript(str(path), fingerprint), 0)
-                if start == size:
+                state = await asyncio.to_thread(self._state, path, places)
+                if state.is_read:
                     done.unchanged += 1
                 else:
                     tally = claude_code.Tally()
-                    chunks = _chunks(path, start=start if start < size else 0, root=folder, tally=tally)
+                    chunks = _chunks(path, start=state.start, root=folder, closed=state.is_idle, tally=tally)
                     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-                        place, events = chunk
-                        appended = await self._append_chunk(events, path=path, place=place, fingerprint=fingerprint)
+                        appended = await self._append_chunk(chunk, path=path, fingerprint=state.fingerprint)
                         done.events += appended.stored
                         done.repeated += appended.repeated
                         progress = msgspec.structs.replace(
-                            progress, bytes_done=before + min(place, expected), events=done.events
+                            progress, bytes_done=before + min(chunk.place, expected), events=done.events
                         )
                         on_progress(progress)
                     done.files += 1
@@ -233,20 +231,32 @@ class Memory:
         unread = []
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
-                size = claude_code.status(path).st_size
-                if places.get(_Transcript(str(path.absolute()), _fingerprint(path)), 0) != size:
+                if not self._state(path.absolute(), places).is_read:
                     unread.append(path)
         return unread
 
-    async def _append_chunk(self, events: Sequence[Event], *, path: Path, place: int, fingerprint: str) -> Appended:
+    def _state(self, path: Path, places: Mapping[_Transcript, _Place]) -> _State:
+        """What there is to read in a transcript now. Raises OSError."""
+        status = claude_code.status(path)
+        fingerprint = _fingerprint(path)
+        known = places.get(_Transcript(str(path), fingerprint))
+        start = known.bytes if known is not None and known.bytes <= status.st_size else 0
+        is_idle = self._clock().timestamp() - status.st_mtime >= SESSION_IDLE.total_seconds()
+        is_settled = known is None or known.settled
+        is_read = start == status.st_size and (is_settled or not is_idle)
+        return _State(fingerprint=fingerprint, start=start, is_idle=is_idle, is_read=is_read)
+
+    async def _append_chunk(self, chunk: _Chunk, *, path: Path, fingerprint: str) -> Appended:
         """Store a chunk together with the place it reaches to: both or neither."""
+        place = _Place(transcript=str(path), bytes=chunk.place, fingerprint=fingerprint, settled=chunk.settled)
         reached = make_event(
             event_id(self._writer, next(self._sequence)),
             TRANSCRIPT_READ,
-            {"transcript": str(path), "bytes": place, "fingerprint": fingerprint, "estimator": ESTIMATOR},
+            {**msgspec.structs.asdict(place), "estimator": ESTIMATOR},
             at=self._clock(),
             origin="imported",
         )
+        events = chunk.events
         try:
             appended = await self._store.append([*events, reached])
         except DuplicateEvent:
@@ -256,12 +266,12 @@ class Memory:
             appended = Appended(stored=appended.stored, repeated=len(events) - len(fresh))
         return Appended(stored=appended.stored - 1, repeated=appended.repeated)
 
-    async def _places_read(self) -> dict[_Transcript, int]:
+    async def _places_read(self) -> dict[_Transcript, _Place]:
         """How far each transcript was read."""
-        places: dict[_Transcript, int] = {}
+        places: dict[_Transcript, _Place] = {}
         for event in await self._store.events(EventQuery(names=(TRANSCRIPT_READ,), limit=None)):
             place = msgspec.json.decode(event.body, type=_Place)
-            places[_Transcript(place.transcript, place.fingerprint)] = place.bytes
+            places[_Transcript(place.transcript, place.fingerprint)] = place
         return places
 
     # -- Read -------------------------------------------------------------------------------------------------
@@ -480,10 +490,28 @@ class _Transcript(msgspec.Struct, frozen=True):
     fingerprint: str  # a file that was replaced by another is another transcript
 
 
-class _Place(msgspec.Struct):
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
     transcript: str
     bytes: int
     fingerprint: str
+    settled: bool = True  # False: the last turn might have gone on; an earlier mica took every turn as ended
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    """Where reading a transcript goes on."""
+
+    fingerprint: str
+    start: int
+    is_idle: bool
+    is_read: bool  # there is nothing to read now
+
+
+class _Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Some thousand events of a transcript, and the place reached with them."""
+
+    place: int
+    events: list[Event]
+    settled: bool = False
 
 
 def _rooted(
@@ -508,15 +536,14 @@ def _fingerprint(path: Path) -> str:
         return blake2b(file.read(FINGERPRINT_BYTES), digest_size=8).hexdigest()
 
 
-def _chunks(
-    path: Path, *, start: int, root: Path | None, tally: claude_code.Tally
-) -> Iterator[tuple[int, list[Event]]]:
-    """A transcript's events from `start` on, some thousand at a time, each with the place reached."""
+def _chunks(path: Path, *, start: int, root: Path | None, closed: bool, tally: claude_code.Tally) -> Iterator[_Chunk]:
+    """A transcript's events from `start` on. Only the last chunk can say that nothing is left to be told."""
     events: list[Event] = []
     place = start
-    for place, found in claude_code.read(path, start=start, root=None if root is None else str(root), tally=tally):
+    folder = None if root is None else str(root)
+    for place, found in claude_code.read(path, start=start, root=folder, closed=closed, tally=tally):
         events += found
         if len(events) >= CHUNK_EVENTS:
-            yield place, events
+            yield _Chunk(place=place, events=events)
             events = []
-    yield place, events
+    yield _Chunk(place=place, events=events, settled=not tally.unsettled)

@@ -163,6 +163,8 @@ def _skipped(result: Imported) -> list[str]:
         said.append(f"{counted(tally.misfits, 'field')} of an unexpected type left out")
     if tally.torn:
         said.append(f"{counted(tally.torn, 'last line')} still being written; the next import takes it up")
+    if tally.unsettled:
+        said.append(f"{counted(tally.unsettled, 'last turn')} may still go on; an import half an hour later ends it")
     return said
 
 

@@ -100,7 +100,8 @@ def read(
     Lines before `start` are read too, for what later ones refer to. The last pair stands at the end of the
     last line that was read, even without events; a torn line is left for the next time. `root` is the folder
     that paths are relative to; without it, the first folder the session worked in. `closed` says that nobody
-    writes the file any more: then its end ends the turn, where old records do not say so themselves.
+    writes the file any more: then its end ends the turn, where old records do not say so themselves. Else such a
+    turn is counted as unsettled; to settle it later, read again from the offset reached.
     """
     transcript = Transcript(path.stem, root)
     done = end = 0
@@ -125,7 +126,8 @@ def read(
             done = end
             yield end, events
     events = transcript.settle() if closed else []
-    if end > start and (events or end > done):
+    tally.unsettled += not transcript.is_settled
+    if events or end > max(start, done):
         yield end, events
 
 
