@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -214,6 +215,32 @@ async def test_records_read_otherwise_by_an_earlier_version_stand(memory: Memory
     assert done.repeated == 1
     assert (await memory.event(older.id)).data == {"read": "otherwise"}
     assert await memory.unread([A]) == []
+
+
+async def test_an_event_that_is_refused_stops_nothing(memory: Memory, tmp_path: Path) -> None:
+    """A subagent may name what was typed meanwhile as its prompt, which begins no chain: its place does not fit."""
+    queued = {"type": "queued_command", "prompt": "And the tests", "commandMode": "prompt"}
+    main, subagent = tmp_path / "main.jsonl", tmp_path / "agent.jsonl"
+    main.write_text(SILENT[0] + record("attachment", "q1", None, attachment=queued))
+    called = [{"type": "tool_use", "id": "c9", "name": "Bash", "input": {"command": "cat a.py"}}]
+    returned = [{"type": "tool_result", "tool_use_id": "c9", "content": "ok"}]
+    by_agent = partial(record, agentId="x", isSidechain=True)
+    subagent.write_text(
+        by_agent("assistant", "b1", called, output_tokens=7)
+        + by_agent("user", "b2", returned, promptId="q1")
+        + by_agent("user", "b3", [], promptId="p1")
+        + by_agent("assistant", "b4", text("Fine."), output_tokens=8)
+    )
+
+    done = await memory.import_transcripts([main, subagent, A])
+
+    assert (done.files, done.failed) == (3, {})
+    [(number, reason), *others] = done.tally.complaints
+    assert (number, done.tally.broken) == (2, 1 + len(others))
+    assert reason.startswith("agent.jsonl: event ")
+    assert "its parent" in reason
+    assert all(" was refused" in other for _, other in others)
+    assert await memory.unread([main, subagent, A]) == []
 
 
 async def test_a_file_that_cannot_be_read_is_named(memory: Memory, tmp_path: Path) -> None:

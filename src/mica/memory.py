@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from mica.errors import Backlogged, DuplicateEvent, InvalidInput, MicaError, StoreError, UnknownEvent
+from mica.errors import Backlogged, DuplicateEvent, InvalidEvent, InvalidInput, MicaError, StoreError, UnknownEvent
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
     MARK,
@@ -34,6 +34,7 @@ from mica.model import (
     utc_now,
 )
 from mica.observe.clients import claude_code
+from mica.observe.clients.records import lines
 from mica.observe.context import Here, Scope, carrier, current, environment, narrowed, received
 from mica.observe.folding import Folding
 from mica.observe.journal import Emit, Journal, backlog
@@ -49,7 +50,7 @@ from mica.select.sources.marks import Marks
 from mica.settings import Settings, load_settings
 from mica.store.copying import Copied, copy
 from mica.store.ephemeral import EphemeralStore
-from mica.store.protocol import Sizes, Store
+from mica.store.protocol import Sizes, Store, check_event
 from mica.store.space import space_of
 from mica.store.sqlite import SqliteStore
 from mica.tokens import ESTIMATOR
@@ -208,7 +209,9 @@ class Memory:
                     tally = claude_code.Tally()
                     chunks = _chunks(path, start=state.start, root=folder, closed=state.is_idle, tally=tally)
                     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-                        appended = await self._append_chunk(chunk, path=path, fingerprint=state.fingerprint)
+                        appended = await self._append_chunk(
+                            chunk, path=path, fingerprint=state.fingerprint, tally=tally
+                        )
                         done.events += appended.stored
                         done.repeated += appended.repeated
                         progress = msgspec.structs.replace(
@@ -246,8 +249,11 @@ class Memory:
         is_read = start == status.st_size and (is_settled or not is_idle)
         return _State(fingerprint=fingerprint, start=start, is_idle=is_idle, is_read=is_read)
 
-    async def _append_chunk(self, chunk: _Chunk, *, path: Path, fingerprint: str) -> Appended:
-        """Store a chunk together with the place it reaches to: both or neither."""
+    async def _append_chunk(self, chunk: _Chunk, *, path: Path, fingerprint: str, tally: claude_code.Tally) -> Appended:
+        """Store a chunk together with the place it reaches to: both or neither.
+
+        An event that the store refuses is a complaint in the tally; the others are stored.
+        """
         place = _Place(transcript=str(path), bytes=chunk.place, fingerprint=fingerprint, settled=chunk.settled)
         reached = make_event(
             event_id(self._writer, next(self._sequence)),
@@ -256,15 +262,38 @@ class Memory:
             at=self._clock(),
             origin="imported",
         )
-        events = chunk.events
         try:
-            appended = await self._store.append([*events, reached])
-        except DuplicateEvent:
-            # An earlier version of mica read the same records in its way. What was stored first stands.
-            fresh = [event for event in events if await self._store.event(event.id) is None]
+            appended = await self._store.append([*chunk.events, reached])
+        except (DuplicateEvent, InvalidEvent):
+            fresh, refused = await self._parted(chunk.events)
             appended = await self._store.append([*fresh, reached])
-            appended = Appended(stored=appended.stored, repeated=len(events) - len(fresh))
+            repeated = len(chunk.events) - len(fresh) - len(refused)
+            appended = Appended(stored=appended.stored, repeated=repeated)
+            for number, reason in await asyncio.to_thread(_complaints, path, chunk, refused):
+                tally.complain(number, reason)
         return Appended(stored=appended.stored - 1, repeated=appended.repeated)
+
+    async def _parted(self, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
+        """What of these can be stored, and why the others cannot. What is there already is neither.
+
+        An earlier version of mica may have read the same records in its way: what was stored first stands.
+        """
+        fresh: dict[EventId, Event] = {}
+        refused: dict[EventId, str] = {}
+        for event in events:
+            if await self._store.event(event.id) is not None:
+                continue
+            if event.parent_id in refused:
+                refused[event.id] = f"event {event.id!r} belongs to {event.parent_id!r}, which was refused"
+                continue
+            parent = event.parent_id and (fresh.get(event.parent_id) or await self._store.event(event.parent_id))
+            try:
+                check_event(event, parent.ref if parent else None)
+            except InvalidEvent as error:
+                refused[event.id] = str(error)
+            else:
+                fresh[event.id] = event
+        return list(fresh.values()), refused
 
     async def _places_read(self) -> dict[_Transcript, _Place]:
         """How far each transcript was read."""
@@ -511,6 +540,7 @@ class _Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
     place: int
     events: list[Event]
+    ends: list[int]  # for each event, where the line ends that brought it about
     settled: bool = False
 
 
@@ -539,11 +569,23 @@ def _fingerprint(path: Path) -> str:
 def _chunks(path: Path, *, start: int, root: Path | None, closed: bool, tally: claude_code.Tally) -> Iterator[_Chunk]:
     """A transcript's events from `start` on. Only the last chunk can say that nothing is left to be told."""
     events: list[Event] = []
+    ends: list[int] = []
     place = start
     folder = None if root is None else str(root)
     for place, found in claude_code.read(path, start=start, root=folder, closed=closed, tally=tally):
         events += found
+        ends += [place] * len(found)
         if len(events) >= CHUNK_EVENTS:
-            yield _Chunk(place=place, events=events)
-            events = []
-    yield _Chunk(place=place, events=events, settled=not tally.unsettled)
+            yield _Chunk(place=place, events=events, ends=ends)
+            events, ends = [], []
+    yield _Chunk(place=place, events=events, ends=ends, settled=not tally.unsettled)
+
+
+def _complaints(path: Path, chunk: _Chunk, refused: Mapping[EventId, str]) -> list[tuple[int, str]]:
+    """Why events of a chunk were refused, each with the number of its line."""
+    if not refused:
+        return []
+    ends = dict(zip((event.id for event in chunk.events), chunk.ends, strict=True))
+    wanted = {ends[identifier] for identifier in refused}
+    numbers = {line.end: line.number for line in lines(path) if line.end in wanted}
+    return [(numbers.get(ends[identifier], 0), reason) for identifier, reason in refused.items()]

@@ -236,7 +236,7 @@ def test_import_names_what_it_skips(terminal: Terminal, tmp_path: Path) -> None:
 
     assert result.exit_code == 0, result.output
     assert "from-the-future (1)" in result.stdout
-    assert "1 line holds no readable record" in result.stdout
+    assert "1 record could not be read" in result.stdout
     assert "still being written" in result.stdout
     assert "1 file is no transcript" in result.stdout
 

@@ -154,8 +154,8 @@ def _skipped(result: Imported) -> list[str]:
     said = [f"{path} could not be read: {reason}" for path, reason in result.failed.items()]
     if tally.broken:
         number, reason = tally.complaints[0]
-        lines = "1 line holds" if tally.broken == 1 else f"{tally.broken:,} lines hold"
-        said.append(f"{lines} no readable record, the first is line {number} of {reason}")
+        records = "1 record" if tally.broken == 1 else f"{tally.broken:,} records"
+        said.append(f"{records} could not be read, the first in line {number} of {reason}")
     if tally.unknown:
         kinds = ", ".join(f"{kind} ({count:,})" for kind, count in sorted(tally.unknown.items()))
         said.append(f"record types that this mica does not know were passed over: {kinds}")

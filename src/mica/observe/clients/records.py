@@ -26,7 +26,7 @@ class Tally(msgspec.Struct):
     """What an import met besides events."""
 
     lines: int = 0
-    broken: int = 0  # lines without a readable record
+    broken: int = 0  # lines without a readable record, and events that cannot be stored
     complaints: list[tuple[int, str]] = []  # line number and reason of the first of them
     unknown: dict[str, int] = {}  # record types nobody taught us, and how often
     misfits: int = 0  # fields of an unexpected type, left out of their record
