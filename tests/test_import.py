@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,6 +16,7 @@ from mica.memory import Progress
 from mica.model import Event
 from mica.observe.clients import claude_code
 from mica.store.ephemeral import EphemeralStore
+from mica.testing import HandClock
 
 FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
 A, B, SUBAGENT = (FIXTURES / f"{name}.jsonl" for name in ("transcript-a", "transcript-b-compact-resume", "subagent"))
@@ -88,6 +91,79 @@ async def test_a_transcript_that_grows_is_taken_up_where_it_was_left(
     await reference.close()
 
 
+def record(kind: str, uuid: str, content: object, *, output_tokens: int = 0, **more: object) -> str:
+    """A line as old versions wrote it: no record says that it ends the turn."""
+    message: dict[str, object] = {"role": kind, "content": content}
+    if kind == "assistant":
+        message |= {"id": uuid[:2], "model": "m", "usage": {"input_tokens": 1, "output_tokens": output_tokens}}
+    fields = {"type": kind, "uuid": uuid, "message": message, "sessionId": "s1", "cwd": "/home/dev/shop"}
+    return json.dumps(fields | {"timestamp": "2026-10-01T11:00:00.000Z", "promptId": "p1"} | more) + "\n"
+
+
+def text(said: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": said}]
+
+
+SILENT = [
+    record("user", "u1", "Look into it"),
+    record("assistant", "a1-1", text("Looking."), output_tokens=3),
+    record("assistant", "a1-2", [{"type": "tool_use", "id": "c1", "name": "Bash", "input": {}}], output_tokens=250),
+    record("user", "u2", [{"type": "tool_result", "tool_use_id": "c1", "content": "ok"}]),
+    record("assistant", "a2-1", text("Done."), output_tokens=40),
+]
+
+
+async def told(memory: Memory) -> tuple[list[object], list[object]]:
+    """The tokens of each answer, and the closing words."""
+    events = (await stored(memory)).values()
+    answers = [event.data["output_tokens"] for event in events if event.name == "model.answer"]
+    return answers, [event.data["text"] for event in events if event.data.get("tags") == ["closing"]]
+
+
+@pytest.mark.parametrize("count", range(1, len(SILENT)))
+async def test_a_session_that_still_runs_is_not_taken_as_ended(
+    memory: Memory, clock: HandClock, tmp_path: Path, count: int
+) -> None:
+    """Half a turn frozen as the whole would stay: what is stored first stands."""
+    path = tmp_path / "live.jsonl"
+
+    def grow(lines: list[str]) -> None:
+        path.write_text("".join(lines))
+        os.utime(path, (clock().timestamp(), clock().timestamp()))
+
+    grow(SILENT[:count])
+    await memory.import_transcripts([path])
+    grow(SILENT)
+    await memory.import_transcripts([path])
+    clock.move(minutes=31)
+    await memory.import_transcripts([path])
+
+    assert await told(memory) == ([250, 40], ["Done."])
+    assert (await memory.import_transcripts([path])).unchanged == 1
+
+
+async def test_a_session_that_went_quiet_is_settled_without_growing(
+    memory: Memory, clock: HandClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "quiet.jsonl"
+    path.write_text("".join(SILENT))
+    os.utime(path, (clock().timestamp(), clock().timestamp()))
+
+    live = await memory.import_transcripts([path])
+    assert live.tally.unsettled == 1
+    assert await told(memory) == ([250], [])
+    clock.move(minutes=29)
+    assert await memory.unread([path]) == []
+    assert (await memory.import_transcripts([path])).unchanged == 1
+
+    clock.move(minutes=1)
+    assert await memory.unread([path]) == [path]
+    quiet = await memory.import_transcripts([path])
+    assert (quiet.events, quiet.repeated, quiet.tally.unsettled) == (2, 0, 0)
+    assert await told(memory) == ([250, 40], ["Done."])
+    assert await memory.unread([path]) == []
+
+
 async def test_an_import_that_was_cut_off_goes_on(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk and the place it reaches are stored together: nothing is lost, nothing doubled."""
     monkeypatch.setattr("mica.memory.CHUNK_EVENTS", 5)
@@ -141,12 +217,47 @@ async def test_records_read_otherwise_by_an_earlier_version_stand(memory: Memory
     assert await memory.unread([A]) == []
 
 
-async def test_a_file_that_vanishes_is_named(memory: Memory, tmp_path: Path) -> None:
-    locked = tmp_path / "folder.jsonl"
-    locked.mkdir()
-    done = await memory.import_transcripts([locked, A])
-    assert list(done.failed) == [str(locked)]
+async def test_an_event_that_is_refused_stops_nothing(memory: Memory, tmp_path: Path) -> None:
+    """A subagent may name what was typed meanwhile as its prompt, which begins no chain: its place does not fit."""
+    queued = {"type": "queued_command", "prompt": "And the tests", "commandMode": "prompt"}
+    main, subagent = tmp_path / "main.jsonl", tmp_path / "agent.jsonl"
+    main.write_text(SILENT[0] + record("attachment", "q1", None, attachment=queued))
+    called = [{"type": "tool_use", "id": "c9", "name": "Bash", "input": {"command": "cat a.py"}}]
+    returned = [{"type": "tool_result", "tool_use_id": "c9", "content": "ok"}]
+    by_agent = partial(record, agentId="x", isSidechain=True)
+    subagent.write_text(
+        by_agent("assistant", "b1", called, output_tokens=7)
+        + by_agent("user", "b2", returned, promptId="q1")
+        + by_agent("user", "b3", [], promptId="p1")
+        + by_agent("assistant", "b4", text("Fine."), output_tokens=8)
+    )
+
+    done = await memory.import_transcripts([main, subagent, A])
+
+    assert (done.files, done.failed) == (3, {})
+    [(number, reason), *others] = done.tally.complaints
+    assert (number, done.tally.broken) == (2, 1 + len(others))
+    assert reason.startswith("agent.jsonl: event ")
+    assert "its parent" in reason
+    assert all(" was refused" in other for _, other in others)
+    assert await memory.unread([main, subagent, A]) == []
+
+
+async def test_a_file_that_cannot_be_read_is_named(memory: Memory, tmp_path: Path) -> None:
+    """Gone, a folder, a pipe nobody writes, a link to itself: the others go on."""
+    gone, folder, pipe, loop = (tmp_path / f"{name}.jsonl" for name in ("gone", "folder", "pipe", "loop"))
+    folder.mkdir()
+    os.mkfifo(pipe)
+    loop.symlink_to(loop)
+
+    seen: list[Progress] = []
+    done = await memory.import_transcripts([gone, folder, pipe, loop, A], on_progress=seen.append)
+
+    assert list(done.failed) == [str(path) for path in (gone, folder, pipe, loop)]
+    assert done.failed[str(pipe)] == "not a regular file"
     assert done.files == 1
+    assert (seen[-1].bytes_done, seen[-1].files_done) == (A.stat().st_size, 5)
+    assert await memory.unread([gone, A]) == []
 
 
 async def test_subagents_of_a_turn_that_nobody_typed_have_a_parent(memory: Memory, tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from mica.errors import DuplicateEvent, InvalidInput, MicaError, StoreError, UnknownEvent
+from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput, MicaError, StoreError, UnknownEvent
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
     MARK,
@@ -35,6 +36,7 @@ from mica.model import (
 )
 from mica.observe import logs
 from mica.observe.clients import claude_code
+from mica.observe.clients.records import lines
 from mica.observe.context import Here, Scope, age_s, carrier, current, environment, narrowed, received
 from mica.observe.folding import Folding
 from mica.observe.journal import Emit, Journal, backlog, damaged_in
@@ -52,13 +54,14 @@ from mica.select.sources.marks import Marks
 from mica.settings import Settings, load_settings
 from mica.store.copying import Copied, copy
 from mica.store.ephemeral import EphemeralStore
-from mica.store.protocol import Sizes, Store
+from mica.store.protocol import Sizes, Store, check_event
 from mica.store.space import space_of
 from mica.store.sqlite import SqliteStore
 from mica.tokens import ESTIMATOR
 
 CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with the place reached
 TRANSCRIPT_READ = "transcript.read"
+SESSION_IDLE = timedelta(minutes=30)  # nobody wrote for so long: the session is over, or its last turn is
 FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query (E-28)
@@ -217,41 +220,45 @@ class Memory:
         self,
         paths: Iterable[Path],
         *,
-        root: Path | None = None,
+        root: Path | Mapping[Path, Path | None] | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Imported:
         """Read Claude Code transcripts into this space, in the order given. What was read before is not read twice.
 
-        A file that cannot be read is named in the result; the others go on.
+        `root` is the folder that paths of files are relative to, one for all or one for each transcript; where it is
+        None, the folder the session worked in first. A file that cannot be read is named in the result; the others go
+        on. The last turn of a session that may still run is not taken as ended; an import after SESSION_IDLE does.
         """
         await self._stored()
         done = Imported()
         places = await self._places_read()
-        files = [(path.absolute(), path.stat().st_size) for path in paths]
-        progress = Progress(files=len(files), bytes=sum(size for _, size in files))
-        for path, size in files:
+        files = [(path.absolute(), folder, _size(path)) for path, folder in _rooted(paths, root)]
+        progress = Progress(files=len(files), bytes=sum(expected for _, _, expected in files))
+        for path, folder, expected in files:
             before = progress.bytes_done
             try:
-                fingerprint = await asyncio.to_thread(_fingerprint, path)
-                start = places.get(_Transcript(str(path), fingerprint), 0)
-                if start == size:
+                state = await asyncio.to_thread(self._state, path, places)
+                if state.is_read:
                     done.unchanged += 1
                 else:
                     tally = claude_code.Tally()
-                    chunks = _chunks(path, start=start if start < size else 0, root=root, tally=tally)
+                    chunks = _chunks(path, start=state.start, root=folder, closed=state.is_idle, tally=tally)
                     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-                        place, events = chunk
-                        appended = await self._append_chunk(events, path=path, place=place, fingerprint=fingerprint)
+                        appended = await self._append_chunk(
+                            chunk, path=path, fingerprint=state.fingerprint, tally=tally
+                        )
                         done.events += appended.stored
                         done.repeated += appended.repeated
-                        progress = msgspec.structs.replace(progress, bytes_done=before + place, events=done.events)
+                        progress = msgspec.structs.replace(
+                            progress, bytes_done=before + min(chunk.place, expected), events=done.events
+                        )
                         on_progress(progress)
                     done.files += 1
                     done.tally.add(tally, name=path.name)
             except OSError as error:
                 done.failed[str(path)] = error.strerror or str(error)
             progress = msgspec.structs.replace(
-                progress, files_done=progress.files_done + 1, bytes_done=before + size, events=done.events
+                progress, files_done=progress.files_done + 1, bytes_done=before + expected, events=done.events
             )
             on_progress(progress)
         return done
@@ -287,35 +294,78 @@ class Memory:
         )
 
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
-        """Which of these transcripts have something that is not in this space yet."""
+        """Which of these transcripts have something that is not in this space yet. One that is gone has nothing."""
         places = await self._places_read()
-        known = {path: _Transcript(str(path.absolute()), _fingerprint(path)) for path in paths}
-        return [path for path, transcript in known.items() if places.get(transcript, 0) != path.stat().st_size]
+        unread = []
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                if not self._state(path.absolute(), places).is_read:
+                    unread.append(path)
+        return unread
 
-    async def _append_chunk(self, events: Sequence[Event], *, path: Path, place: int, fingerprint: str) -> Appended:
-        """Store a chunk together with the place it reaches to: both or neither."""
+    def _state(self, path: Path, places: Mapping[_Transcript, _Place]) -> _State:
+        """What there is to read in a transcript now. Raises OSError."""
+        status = claude_code.status(path)
+        fingerprint = _fingerprint(path)
+        known = places.get(_Transcript(str(path), fingerprint))
+        start = known.bytes if known is not None and known.bytes <= status.st_size else 0
+        is_idle = self._clock().timestamp() - status.st_mtime >= SESSION_IDLE.total_seconds()
+        is_settled = known is None or known.settled
+        is_read = start == status.st_size and (is_settled or not is_idle)
+        return _State(fingerprint=fingerprint, start=start, is_idle=is_idle, is_read=is_read)
+
+    async def _append_chunk(self, chunk: _Chunk, *, path: Path, fingerprint: str, tally: claude_code.Tally) -> Appended:
+        """Store a chunk together with the place it reaches to: both or neither.
+
+        An event that the store refuses is a complaint in the tally; the others are stored.
+        """
+        place = _Place(transcript=str(path), bytes=chunk.place, fingerprint=fingerprint, settled=chunk.settled)
         reached = make_event(
             event_id(self._writer, next(self._sequence)),
             TRANSCRIPT_READ,
-            {"transcript": str(path), "bytes": place, "fingerprint": fingerprint, "estimator": ESTIMATOR},
+            {**msgspec.structs.asdict(place), "estimator": ESTIMATOR},
             at=self._clock(),
             origin="imported",
         )
         try:
-            appended = await self._append([*events, reached])
-        except DuplicateEvent:
-            # An earlier version of mica read the same records in its way. What was stored first stands.
-            fresh = [event for event in events if await self._store.event(event.id) is None]
+            appended = await self._append([*chunk.events, reached])
+        except (DuplicateEvent, InvalidEvent):
+            fresh, refused = await self._parted(chunk.events)
             appended = await self._append([*fresh, reached])
-            appended = Appended(stored=appended.stored, repeated=len(events) - len(fresh))
+            repeated = len(chunk.events) - len(fresh) - len(refused)
+            appended = Appended(stored=appended.stored, repeated=repeated)
+            for number, reason in await asyncio.to_thread(_complaints, path, chunk, refused):
+                tally.complain(number, reason)
         return Appended(stored=appended.stored - 1, repeated=appended.repeated)
 
-    async def _places_read(self) -> dict[_Transcript, int]:
+    async def _parted(self, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
+        """What of these can be stored, and why the others cannot. What is there already is neither.
+
+        An earlier version of mica may have read the same records in its way: what was stored first stands.
+        """
+        fresh: dict[EventId, Event] = {}
+        refused: dict[EventId, str] = {}
+        for event in events:
+            if await self._store.event(event.id) is not None:
+                continue
+            if event.parent_id in refused:
+                refused[event.id] = f"event {event.id!r} belongs to {event.parent_id!r}, which was refused"
+                continue
+            parent = event.parent_id and (fresh.get(event.parent_id) or await self._store.event(event.parent_id))
+            try:
+                check_event(event, parent.ref if parent else None)
+            except InvalidEvent as error:
+                refused[event.id] = str(error)
+            else:
+                fresh[event.id] = event
+        return list(fresh.values()), refused
+
+    async def _places_read(self) -> dict[_Transcript, _Place]:
         """How far each transcript was read."""
-        places: dict[_Transcript, int] = {}
+        places: dict[_Transcript, _Place] = {}
         for event in await self._store.events(EventQuery(names=(TRANSCRIPT_READ,), limit=None)):
             place = msgspec.json.decode(event.body, type=_Place)
-            places[_Transcript(place.transcript, place.fingerprint)] = place.bytes
+            places[_Transcript(place.transcript, place.fingerprint)] = place
         return places
 
     # -- Read -------------------------------------------------------------------------------------------------
@@ -626,10 +676,45 @@ class _Transcript(msgspec.Struct, frozen=True):
     fingerprint: str  # a file that was replaced by another is another transcript
 
 
-class _Place(msgspec.Struct):
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
     transcript: str
     bytes: int
     fingerprint: str
+    settled: bool = True  # False: the last turn might have gone on; an earlier mica took every turn as ended
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    """Where reading a transcript goes on."""
+
+    fingerprint: str
+    start: int
+    is_idle: bool
+    is_read: bool  # there is nothing to read now
+
+
+class _Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Some thousand events of a transcript, and the place reached with them."""
+
+    place: int
+    events: list[Event]
+    ends: list[int]  # for each event, where the line ends that brought it about
+    settled: bool = False
+
+
+def _rooted(
+    paths: Iterable[Path], root: Path | Mapping[Path, Path | None] | None
+) -> Iterator[tuple[Path, Path | None]]:
+    """Each transcript with the folder that its paths are relative to."""
+    for path in paths:
+        yield path, root.get(path) if isinstance(root, Mapping) else root
+
+
+def _size(path: Path) -> int:
+    """The bytes that a file will take to read, for the progress; 0 when it cannot be read."""
+    try:
+        return claude_code.status(path).st_size
+    except OSError:
+        return 0
 
 
 def _fingerprint(path: Path) -> str:
@@ -638,15 +723,26 @@ def _fingerprint(path: Path) -> str:
         return blake2b(file.read(FINGERPRINT_BYTES), digest_size=8).hexdigest()
 
 
-def _chunks(
-    path: Path, *, start: int, root: Path | None, tally: claude_code.Tally
-) -> Iterator[tuple[int, list[Event]]]:
-    """A transcript's events from `start` on, some thousand at a time, each with the place reached."""
+def _chunks(path: Path, *, start: int, root: Path | None, closed: bool, tally: claude_code.Tally) -> Iterator[_Chunk]:
+    """A transcript's events from `start` on. Only the last chunk can say that nothing is left to be told."""
     events: list[Event] = []
+    ends: list[int] = []
     place = start
-    for place, found in claude_code.read(path, start=start, root=None if root is None else str(root), tally=tally):
+    folder = None if root is None else str(root)
+    for place, found in claude_code.read(path, start=start, root=folder, closed=closed, tally=tally):
         events += found
+        ends += [place] * len(found)
         if len(events) >= CHUNK_EVENTS:
-            yield place, events
-            events = []
-    yield place, events
+            yield _Chunk(place=place, events=events, ends=ends)
+            events, ends = [], []
+    yield _Chunk(place=place, events=events, ends=ends, settled=not tally.unsettled)
+
+
+def _complaints(path: Path, chunk: _Chunk, refused: Mapping[EventId, str]) -> list[tuple[int, str]]:
+    """Why events of a chunk were refused, each with the number of its line."""
+    if not refused:
+        return []
+    ends = dict(zip((event.id for event in chunk.events), chunk.ends, strict=True))
+    wanted = {ends[identifier] for identifier in refused}
+    numbers = {line.end: line.number for line in lines(path) if line.end in wanted}
+    return [(numbers.get(ends[identifier], 0), reason) for identifier, reason in refused.items()]

@@ -202,6 +202,29 @@ def test_import_takes_each_transcript_into_the_space_of_its_directory(terminal: 
     assert {row["name"] for row in spaces} >= {name}
 
 
+def test_paths_are_relative_to_the_worktree_they_were_read_in(
+    terminal: Terminal, transcripts: Path, tmp_path: Path
+) -> None:
+    """Worktrees share a space; each session has the root of its own."""
+    shop, tree = tmp_path / "shop", tmp_path / "tree"
+    for command in (
+        ["git", "init", "-q", str(shop)],
+        ["git", "-C", str(shop), *"-c user.name=x -c user.email=x@x commit -q --allow-empty -m first".split()],
+        ["git", "-C", str(shop), "worktree", "add", "-q", str(tree)],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    for path, folder in zip(sorted((transcripts / "-home-dev-shop").iterdir()), (shop, tree), strict=True):
+        path.write_text(path.read_text().replace("/home/dev/shop", str(folder)))
+
+    done = terminal.json("import", "claude-code")
+
+    assert isinstance(done, dict)
+    [name] = done["spaces"]
+    rows = terminal.json("events", "query", "--name", "file.read", "--space", name)
+    assert isinstance(rows, list)
+    assert {row["data"]["path"] for row in rows} == {"src/auth.py", "src/db.py", "src/missing.py"}
+
+
 def test_import_names_what_it_skips(terminal: Terminal, tmp_path: Path) -> None:
     folder = tmp_path / "odd"
     folder.mkdir()
@@ -215,7 +238,7 @@ def test_import_names_what_it_skips(terminal: Terminal, tmp_path: Path) -> None:
 
     assert result.exit_code == 0, result.output
     assert "from-the-future (1)" in result.stdout
-    assert "1 line holds no readable record" in result.stdout
+    assert "1 record could not be read" in result.stdout
     assert "still being written" in result.stdout
     assert "1 file is no transcript" in result.stdout
 
@@ -227,6 +250,19 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_go_on(terminal: Term
     (folder / "gone.jsonl").symlink_to(tmp_path / "nowhere")
     result = terminal.run("import", "claude-code", str(folder), "--store", str(tmp_path / "s.db"))
     assert "events from 1 transcript\n" in result.stdout
+
+
+@pytest.mark.parametrize("cwd", [r"C:\Users\ann\shop", "~nobodyx", "/home/a\0b"])
+def test_a_session_of_another_machine_crosses_no_wall(terminal: Terminal, transcripts: Path, cwd: str) -> None:
+    """Its paths mean nothing here: not the current directory, not a home."""
+    for path in (transcripts / "-home-dev-shop").iterdir():
+        path.write_text(path.read_text().replace('"/home/dev/shop"', json.dumps(cwd)))
+
+    done = terminal.json("import", "claude-code")
+
+    assert isinstance(done, dict)
+    assert list(done["spaces"]) == ["unknown"]
+    assert terminal.json("events", "tail") == []
 
 
 def test_up_without_transcripts_shows_the_sample_and_says_so(terminal: Terminal) -> None:

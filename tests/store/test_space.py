@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from mica.store.space import file_of, space_of, spaces
+import pytest
+
+from mica.store.space import file_of, space_of, space_spoken_of, spaces
 
 
 def git(*arguments: str, folder: Path) -> None:
@@ -52,6 +54,21 @@ def test_a_folder_without_a_repository_is_its_own_space(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_still_has_a_space(tmp_path: Path) -> None:
     gone = tmp_path / "gone" / "Ünïcode folder"
     assert space_of(gone, home=tmp_path).name.startswith("n-code-folder-")
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [r"C:\Users\ann\shop", "shop", "", ".", "~", "~nobodyx/shop", "/home/a\0b", "/" + "a" * 300, "/" + "a/" * 4_000],
+)
+def test_a_path_of_another_machine_has_no_space_here(directory: str, tmp_path: Path) -> None:
+    assert space_spoken_of(directory, home=tmp_path) is None
+
+
+def test_a_directory_spoken_of_has_the_space_of_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "shop" / ".git").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "shop" / "src", tmp_path / "gone", tmp_path / "file" / "below"):
+        assert space_spoken_of(str(folder), home=tmp_path) == space_of(folder, home=tmp_path)
 
 
 def test_a_broken_git_file_is_no_repository(tmp_path: Path) -> None:

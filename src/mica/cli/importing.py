@@ -22,7 +22,7 @@ from mica.memory import Progress as Step
 from mica.memory import open as open_memory
 from mica.observe.clients import claude_code
 from mica.settings import Settings, load_settings
-from mica.store.space import file_of, space_of
+from mica.store.space import file_of, space_spoken_of
 
 STOPPED = "mica: stopped; what was stored stays, and the next import goes on from there"
 
@@ -31,12 +31,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The transcripts that go into one space, newest first."""
 
     target: Path | str
-    root: Path | None
-    files: list[Path]
+    roots: dict[Path, Path | None]  # each file, and the folder that its paths are relative to: worktrees share a space
+    size_bytes: int
 
     @property
-    def size_bytes(self) -> int:
-        return sum(file.stat().st_size for file in self.files)
+    def files(self) -> list[Path]:
+        return list(self.roots)
 
 
 class Plans(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,24 +57,25 @@ class Plans(msgspec.Struct, frozen=True, kw_only=True):
 
 def planned(folder: Path, *, settings: Settings, into: Path | str | None) -> Plans:
     """Which transcript goes where: into the space of the directory it speaks of, or all into one store."""
-    by_space: dict[Path | str, list[Path]] = defaultdict(list)
-    roots: dict[Path | str, Path | None] = {}
+    by_space: dict[Path | str, dict[Path, Path | None]] = defaultdict(dict)
+    sizes: dict[Path | str, int] = defaultdict(int)
     strange: list[Path] = []
     unreadable: dict[str, str] = {}
     for file in claude_code.find(folder, unreadable=unreadable):
         try:
             head = claude_code.head(file)
+            size_bytes = file.stat().st_size
         except OSError as error:
             unreadable[str(file)] = error.strerror or str(error)
             continue
         if head is None:
             strange.append(file)
             continue
-        space = None if head.cwd is None else space_of(Path(head.cwd), home=settings.home)
+        space = None if head.cwd is None else space_spoken_of(head.cwd, home=settings.home)
         place = into or (space.file if space else file_of("unknown", home=settings.home))
-        by_space[place].append(file)
-        roots.setdefault(place, space.root if space else None)
-    found = [Plan(target=place, root=roots[place], files=files) for place, files in by_space.items()]
+        by_space[place][file] = space.root if space else None
+        sizes[place] += size_bytes
+    found = [Plan(target=place, roots=roots, size_bytes=sizes[place]) for place, roots in by_space.items()]
     return Plans(plans=found, strange=strange, unreadable=unreadable)
 
 
@@ -153,8 +154,8 @@ def _skipped(result: Imported) -> list[str]:
     said = [f"{path} could not be read: {reason}" for path, reason in result.failed.items()]
     if tally.broken:
         number, reason = tally.complaints[0]
-        lines = "1 line holds" if tally.broken == 1 else f"{tally.broken:,} lines hold"
-        said.append(f"{lines} no readable record, the first is line {number} of {reason}")
+        records = "1 record" if tally.broken == 1 else f"{tally.broken:,} records"
+        said.append(f"{records} could not be read, the first in line {number} of {reason}")
     if tally.unknown:
         kinds = ", ".join(f"{kind} ({count:,})" for kind, count in sorted(tally.unknown.items()))
         said.append(f"record types that this mica does not know were passed over: {kinds}")
@@ -162,6 +163,8 @@ def _skipped(result: Imported) -> list[str]:
         said.append(f"{counted(tally.misfits, 'field')} of an unexpected type left out")
     if tally.torn:
         said.append(f"{counted(tally.torn, 'last line')} still being written; the next import takes it up")
+    if tally.unsettled:
+        said.append(f"{counted(tally.unsettled, 'last turn')} may still go on; an import half an hour later ends it")
     return said
 
 
@@ -205,4 +208,4 @@ class Bar:
             said = f"{space_name(plan.target)}: {step.events:,} events, {size(step.bytes_done)} of {size(step.bytes)}"
             self._bar.update(self._task, completed=start + step.bytes_done, said=said)
 
-        return await memory.import_transcripts(plan.files, root=plan.root, on_progress=advance)
+        return await memory.import_transcripts(plan.files, root=plan.roots, on_progress=advance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from hashlib import blake2b
 from pathlib import Path
@@ -24,12 +25,24 @@ def space_of(directory: Path, *, home: Path) -> Space:
 
     The directory need not exist: transcripts outlive the folders they speak of.
     """
-    directory = directory.expanduser().absolute()
-    for folder in (directory, *directory.parents):
-        if (common := _git_common_directory(folder / ".git")) is not None:
-            root = common.parent if common.name == ".git" else common
-            return _space(root, root=folder, home=home)
-    return _space(directory, root=directory, home=home)
+    return _space_around(directory.expanduser().absolute(), home=home)
+
+
+def space_spoken_of(directory: str, *, home: Path) -> Space | None:
+    """The space of a directory that a transcript names; None when it can be no directory of this machine.
+
+    It is taken as written. Completed by where we are or who we are, a foreign path would lead into a space of ours.
+    """
+    if not directory.startswith("/"):
+        return None
+    try:
+        Path(directory).stat()
+    except ValueError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return None
+    return _space_around(Path(directory), home=home)
 
 
 def spaces(home: Path) -> list[Path]:
@@ -41,6 +54,14 @@ def spaces(home: Path) -> list[Path]:
 def file_of(name: str, *, home: Path) -> Path:
     """The file of the space with this name."""
     return home / "spaces" / f"{name}{SUFFIX}"
+
+
+def _space_around(directory: Path, *, home: Path) -> Space:
+    for folder in (directory, *directory.parents):
+        if (common := _git_common_directory(folder / ".git")) is not None:
+            root = common.parent if common.name == ".git" else common
+            return _space(root, root=folder, home=home)
+    return _space(directory, root=directory, home=home)
 
 
 def _space(identity: Path, *, root: Path, home: Path) -> Space:

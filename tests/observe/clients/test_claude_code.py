@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import operator
 import os
+import time
 import tracemalloc
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -320,6 +322,15 @@ def test_paths_are_relative_to_the_root() -> None:
     assert navigation(outside)[0][1] == "db.py"
     assert navigation(elsewhere)[0][1] == "/home/dev/shop/src/db.py"
     assert navigation(elsewhere)[2][1] == "/home/dev/shop/src/db.py"
+
+
+def test_megabytes_of_injected_text_are_taken_out_in_one_pass(path: Path) -> None:
+    """It took 8 s when each element copied the rest of the text."""
+    write(path, user("One" + "<system-reminder></system-reminder>" * 120_000 + " two <system-reminder>"))
+    began = time.process_time()
+
+    assert marks(events_of(path), "prompt") == ["One two <system-reminder>"]
+    assert time.process_time() - began < 2
 
 
 # -- Prompts ----------------------------------------------------------------------------------------------
@@ -901,6 +912,21 @@ def test_transcripts_are_found_newest_first(tmp_path: Path) -> None:
 
     assert claude_code.find(tmp_path) == paths[::-1]
     assert claude_code.find(paths[0]) == [paths[0]]
+
+
+def test_only_regular_files_are_transcripts(tmp_path: Path) -> None:
+    """A pipe would be read for ever; a link to itself cannot be."""
+    pipe, loop, gone = (tmp_path / f"{name}.jsonl" for name in ("pipe", "loop", "gone"))
+    os.mkfifo(pipe)
+    loop.symlink_to(loop)
+    gone.symlink_to(tmp_path / "nowhere")
+    good = write(tmp_path / "good.jsonl", user("One"))
+    unreadable: dict[str, str] = {}
+
+    assert claude_code.find(tmp_path, unreadable=unreadable) == [good]
+    assert unreadable == {str(pipe): "not a regular file", str(loop): os.strerror(errno.ELOOP)}
+    with pytest.raises(OSError, match="jsonl"):
+        claude_code.find(tmp_path)
 
 
 def test_the_head_says_whose_transcript_it_is(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ twice, in pieces, in another order or as a fork gives the same ids.
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from mica.observe.clients.claude_records import BEGINNING, CLIENT, IGNORED, RECO
 from mica.observe.clients.claude_turns import RECORDS, Transcript
 from mica.observe.clients.records import Tally, lines
 
-__all__ = ["CLIENT", "Head", "Tally", "find", "head", "read"]
+__all__ = ["CLIENT", "Head", "Tally", "find", "head", "read", "status"]
 
 HEAD_LINES_MAX = 200  # the host writes a few dozen records before the first that names the session's folder
 
@@ -41,7 +42,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
     """The transcripts in a folder, subagents' included, or the one file; the newest first.
 
-    Folders that cannot be read are named in `unreadable`; without it, the first of them raises OSError.
+    Folders that cannot be read, and files that are not regular ones, are named in `unreadable`; without it, the first
+    of them raises OSError.
     """
     if root.is_file():
         return [root]
@@ -54,9 +56,21 @@ def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
 
     for folder, _, names in os.walk(root, onerror=complain):
         for path in [Path(folder, name) for name in names if name.endswith(".jsonl")]:
-            with contextlib.suppress(FileNotFoundError):  # it was there a moment ago
-                found.append((-path.stat().st_mtime_ns, path))
+            try:
+                found.append((-status(path).st_mtime_ns, path))
+            except FileNotFoundError:
+                pass  # it was there a moment ago
+            except OSError as error:
+                complain(error)
     return [path for _, path in sorted(found)]
+
+
+def status(path: Path) -> os.stat_result:
+    """The size and times of a regular file. Raises OSError for any other: reading a pipe would never end."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return found
 
 
 def head(path: Path) -> Head | None:
@@ -86,7 +100,8 @@ def read(
     Lines before `start` are read too, for what later ones refer to. The last pair stands at the end of the
     last line that was read, even without events; a torn line is left for the next time. `root` is the folder
     that paths are relative to; without it, the first folder the session worked in. `closed` says that nobody
-    writes the file any more: then its end ends the turn, where old records do not say so themselves.
+    writes the file any more: then its end ends the turn, where old records do not say so themselves. Else such a
+    turn is counted as unsettled; to settle it later, read again from the offset reached.
     """
     transcript = Transcript(path.stem, root)
     done = end = 0
@@ -111,7 +126,8 @@ def read(
             done = end
             yield end, events
     events = transcript.settle() if closed else []
-    if end > start and (events or end > done):
+    tally.unsettled += not transcript.is_settled
+    if events or end > max(start, done):
         yield end, events
 
 

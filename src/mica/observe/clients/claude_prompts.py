@@ -96,10 +96,11 @@ def _without(text: str, tag: str) -> str:
     """The text without the elements of this name. A tag that nobody closed is something the person wrote."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     kept: list[str] = []
-    while (begin := text.find(opening)) >= 0 and (end := text.find(closing, begin)) >= 0:
-        kept.append(text[:begin])
-        text = text[end + len(closing) :]
-    return "".join([*kept, text]) if kept else text
+    place = 0
+    while (begin := text.find(opening, place)) >= 0 and (end := text.find(closing, begin)) >= 0:
+        kept.append(text[place:begin])
+        place = end + len(closing)
+    return "".join([*kept, text[place:]]) if kept else text
 
 
 def _between(text: str, tag: str) -> str | None:

@@ -114,6 +114,11 @@ class Transcript:
                 self._compacted(record)
         return self.made
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no event waits for a later record."""
+        return self.answer is None and self.closing is None
+
     def settle(self) -> list[Event]:
         """The events that only the end of the file makes certain."""
         self.made = []

@@ -26,11 +26,12 @@ class Tally(msgspec.Struct):
     """What an import met besides events."""
 
     lines: int = 0
-    broken: int = 0  # lines without a readable record
+    broken: int = 0  # lines without a readable record, and events that cannot be stored
     complaints: list[tuple[int, str]] = []  # line number and reason of the first of them
     unknown: dict[str, int] = {}  # record types nobody taught us, and how often
     misfits: int = 0  # fields of an unexpected type, left out of their record
     torn: int = 0  # last lines that were still being written
+    unsettled: int = 0  # last turns that may go on, so that their end is not told yet
 
     def complain(self, number: int, reason: str) -> None:
         self.broken += 1
@@ -47,6 +48,7 @@ class Tally(msgspec.Struct):
             self.unknown[kind] = self.unknown.get(kind, 0) + count
         self.misfits += other.misfits
         self.torn += other.torn
+        self.unsettled += other.unsettled
 
     def meet(self, kind: str) -> None:
         name = kind[:60] if len(self.unknown) < KINDS_MAX or kind[:60] in self.unknown else "…"
