@@ -155,6 +155,35 @@ def test_threads_lose_and_glue_nothing() -> None:
     assert len({event.id for event in seen}) == 12_000
 
 
+def test_syncing_and_folding_at_once_agree_on_what_is_there(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    stop = threading.Event()
+    problems: list[BaseException] = []
+
+    def keep_syncing() -> None:
+        try:
+            while not stop.is_set():
+                journal.sync()
+        except BaseException as error:  # noqa: BLE001 - told below
+            problems.append(error)
+
+    threads = [threading.Thread(target=keep_syncing) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    seen = 0
+    for number in range(40_000):
+        journal.emit("step", {"n": number})
+        if number % 3_000 == 0:
+            seen += len(drained(journal))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    seen += len(drained(journal))
+    journal.close()
+    assert problems == []
+    assert seen == 40_000
+
+
 def test_a_signal_handler_may_emit_at_any_moment() -> None:
     """An interrupted emit and the one inside of it are both whole."""
     journal = open_journal(None)

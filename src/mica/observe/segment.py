@@ -82,10 +82,12 @@ class Segment:
         return self.spine[self.count - 1] & END_MASK if self.count else self.heap_at
 
     def refreshed(self) -> int:
-        """How many frames are written, by what the spine says now."""
-        while self.count < self.capacity and self.spine[self.count]:
-            self.count += 1
-        return self.count
+        """How many frames are written, by what the spine says now. Threads may ask at once."""
+        count = self.count
+        while count < self.capacity and self.spine[count]:
+            count += 1
+        self.count = count
+        return count
 
     def events(self, limit: int) -> tuple[list[Event], int]:
         """Up to `limit` events that are not folded, and the number of frames they reach to."""
