@@ -149,7 +149,8 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
     writer: WriterId
     sequence: int
     depth: int = 0
-    root: EventId | None = None  # None: the event itself
+    root_writer: WriterId | None = None  # None: the event itself is the root
+    root_sequence: int = 0
 
     @property
     def id(self) -> EventId:
@@ -157,7 +158,7 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def root_id(self) -> EventId:
-        return self.root or self.id
+        return self.id if self.root_writer is None else event_id(self.root_writer, self.root_sequence)
 
     @property
     def ref(self) -> Ref:
@@ -166,13 +167,16 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 
 def ref_of(identifier: EventId, root_id: EventId, depth: int) -> Ref:
     """The place of an event of this id."""
-    writer, sequence = split_id(identifier)
-    return Ref(writer, sequence, depth, None if root_id == identifier else root_id)
+    if root_id == identifier:
+        return Ref(*split_id(identifier), depth)
+    return Ref(*split_id(identifier), depth, *split_id(root_id))
 
 
-def child_of(writer: WriterId, sequence: int, parent: Event | Ref) -> Ref:
+def child_of(writer: WriterId, sequence: int, parent: Ref) -> Ref:
     """The place of an event below a parent."""
-    return Ref(writer, sequence, parent.depth + 1, parent.root_id)
+    if parent.root_writer is None:
+        return Ref(writer, sequence, parent.depth + 1, parent.writer, parent.sequence)
+    return Ref(writer, sequence, parent.depth + 1, parent.root_writer, parent.root_sequence)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

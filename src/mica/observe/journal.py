@@ -33,10 +33,10 @@ from mica.model import (
     Event,
     Origin,
     Ref,
+    WriterId,
     check_mark,
     check_name,
     check_time,
-    child_of,
     decode_data,
     encode_data,
     microseconds,
@@ -158,11 +158,22 @@ class Journal:
             else:
                 check_time(name, at)
                 at_us = microseconds(at)
+            lineage: tuple[object, ...] = ()
+            root_writer: WriterId | None = None
+            root = depth = 0
             try:
                 if parent is None:
                     body = encode((at_us, name, flags, data))
                 else:
-                    body = encode((at_us, name, flags, data, parent.id, parent.root_id, parent.depth + 1))
+                    above = parent.ref
+                    root_writer, root = above.root_writer, above.root_sequence
+                    if root_writer is None:
+                        root_writer, root = above.writer, above.sequence
+                    depth = above.depth + 1
+                    lineage = depth, above.sequence, root
+                    if not above.writer == writer == root_writer:
+                        lineage = depth, above.sequence, root, above.writer, root_writer
+                    body = encode((at_us, name, flags, data, *lineage))
                 if FLOAT in body:
                     encode_data(name, data)  # a number that JSON cannot hold is refused now
             except AttributeError as problem:
@@ -170,7 +181,6 @@ class Journal:
                 raise InvalidEvent(reason) from problem
             except (TypeError, ValueError, OverflowError, RecursionError):
                 # Either it is refused with the reason, or JSON can hold it in its way: keys as text, large integers.
-                lineage = () if parent is None else (parent.id, parent.root_id, parent.depth + 1)
                 body = encode((at_us, name, flags, encode_data(name, data), *lineage))
             if not try_lock(False) and (inner := waited()) is not None:  # noqa: FBT003 - a keyword costs as much as the lock
                 where = Here(scope_context, None if parent is None else parent.ref)
@@ -195,7 +205,7 @@ class Journal:
             if idle:
                 idle.clear()
                 self._wake()
-            return Ref(writer, sequence) if parent is None else child_of(writer, sequence, parent)
+            return Ref(writer, sequence, depth, root_writer, root)
 
         def write(body: bytes, scope: int) -> None:
             nonlocal position, index

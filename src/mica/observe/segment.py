@@ -4,7 +4,7 @@
     spine[i] = scope << 32 | end of frame i; 0 = not written
 
 One word of the spine is commit mark, offset and context at once. A frame is a MessagePack array: time, name, flags,
-data and, for a child, parent, root and depth. A context is written once, as a frame of its own with scope 0. Two slots
+data and, for a child, depth, parent and root. A context is written once, as a frame of its own with scope 0. Two slots
 of the header hold the last sync marks with a checksum of the heap: one that power loss tore falls back to the other.
 """
 
@@ -21,7 +21,7 @@ from zlib import crc32
 import msgspec
 
 from mica.errors import InvalidEvent, StoreFull, StoreUnavailable
-from mica.model import EMPTY, EPOCH, ORIGINS, Context, Event, EventId, WriterId, encode_data, event_id, make_event
+from mica.model import EMPTY, EPOCH, ORIGINS, Context, Event, WriterId, encode_data, event_id, make_event
 
 MAGIC = b"mica-seg"
 VERSION = 1
@@ -45,9 +45,11 @@ class _Frame(msgspec.Struct, array_like=True):
     name: str
     flags: int
     data: dict[object, object] | bytes  # bytes: JSON already
-    parent: EventId | None = None
-    root: EventId | None = None
     depth: int = 0
+    parent: int = 0  # sequences; of the same writer unless the last two say another
+    root: int = 0
+    parent_writer: WriterId | None = None
+    root_writer: WriterId | None = None
 
 
 encode_frame = msgspec.msgpack.Encoder().encode
@@ -130,8 +132,8 @@ class Segment:
             at=EPOCH + timedelta(microseconds=read.at),
             body=read.data if isinstance(read.data, bytes) else encode_data(read.name, cast(Body, read.data)),
             context=self._context(scope, index),
-            root_id=read.root or identifier,
-            parent_id=read.parent,
+            root_id=event_id(read.root_writer or self.writer, read.root) if read.depth else identifier,
+            parent_id=event_id(read.parent_writer or self.writer, read.parent) if read.depth else None,
             depth=read.depth,
             origin=ORIGINS[read.flags >> 1],
             error=bool(read.flags & 1),
