@@ -487,7 +487,7 @@ async def test_a_hung_or_failed_source_is_named_and_the_others_speak(home: Setti
     memory = Memory(EphemeralStore(), settings=home, sources=[Hanging(), Failing()])
     memory.mark("the cookie is set before the redirect")
 
-    brief = await memory.brief("cookie")
+    brief = await memory.brief("cookie", deadline_s=1)
 
     assert "the cookie is set" in brief.text
     assert set(brief.missing) == {"hanging", "failing"}
