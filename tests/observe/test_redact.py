@@ -4,7 +4,7 @@ The samples have the shape of real ones but are put together here, so that no sc
 """
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mica.observe.redact import PATTERNS, redact
@@ -36,6 +36,16 @@ SECRETS = [
     ("slack", "xox" + "b-123456789012-1234567890123-" + ALPHANUMERIC[:24]),
     ("stripe", "sk" + "_live_" + ALPHANUMERIC[:24]),
     ("stripe", "rk" + "_live_" + ALPHANUMERIC[:24]),
+    ("stripe", "sk" + "_test_" + ALPHANUMERIC[:24]),
+    ("stripe", "wh" + "sec_" + ALPHANUMERIC[:32]),
+    ("slack", "xap" + "p-1-A0123456789-1234567890123-" + HEX),
+    ("sendgrid", "S" + "G." + ALPHANUMERIC[:22] + "." + ALPHANUMERIC[:43]),
+    ("digitalocean", "dop" + "_v1_" + HEX),
+    ("shopify", "shp" + "at_" + HEX[:32]),
+    ("groq", "gs" + "k_" + ALPHANUMERIC[:52]),
+    ("google", "ya" + "29." + ALPHANUMERIC[:60] + "-" + ALPHANUMERIC[:20]),
+    ("google", "ya" + "29.c." + ALPHANUMERIC[:60]),
+    ("age", "AGE-SECRET" + "-KEY-1" + ALPHANUMERIC[:58].upper()),
     ("anthropic", "sk" + "-ant-api03-" + ALPHANUMERIC[:40] + "-" + ALPHANUMERIC[:40] + "_AA"),
     ("openai", "sk" + "-" + ALPHANUMERIC[:48]),
     ("openai", "sk" + "-proj-" + ALPHANUMERIC[:40] + "_" + ALPHANUMERIC[:40]),
@@ -68,6 +78,19 @@ def test_a_secret_is_replaced_wherever_it_stands(kind: str, secret: str, frame: 
             "postgresql://app:[redacted:url]@db.local:5432/shop",
         ),
         ("redis://:" + "hunter2@cache", "redis://:[redacted:url]@cache"),
+        ("Authorization: ApiKey " + ALPHANUMERIC[:24], "Authorization: ApiKey [redacted:header]"),
+        ('{"Authorization": "' + ALPHANUMERIC[:24] + '"}', '{"Authorization": "[redacted:header]"}'),
+        ("Cookie: sessionid=" + HEX[:32] + "\nHost: x", "Cookie: [redacted:header]\nHost: x"),
+        ("curl -H 'Cookie: theme=dark; sid=" + HEX[:16] + "' x", "curl -H 'Cookie: [redacted:header]' x"),
+        ("Set-Cookie: sid=" + HEX[:16] + "; Path=/; HttpOnly", "Set-Cookie: [redacted:header]"),
+        (
+            "AccountName=shop;" + "Account" + "Key=" + ALPHANUMERIC[:86] + "==;EndpointSuffix=core",
+            "AccountName=shop;AccountKey=[redacted:azure];EndpointSuffix=core",
+        ),
+        (
+            "https://hooks.slack" + ".com/services/T0123456/B0123456/" + ALPHANUMERIC[:24],
+            "https://hooks.slack.com/services/[redacted:slack]",
+        ),
     ],
 )
 def test_what_surrounds_a_secret_is_kept(text: str, expected: str) -> None:
@@ -83,6 +106,10 @@ VALUE = "hunter2" + "hunter2"
         'password = "{}"',
         "passwd: '{}'",
         "DB_PASSWORD={}",
+        "DB_PASS={}",
+        "SMTP_PASS='{}'",
+        "export MYSQL_PWD={} && make",
+        'db_pass = "{}"',
         "export GITHUB_TOKEN={}",
         "SECRET_KEY = '{}'",
         '"client_secret": "{}",',
@@ -104,6 +131,25 @@ VALUE = "hunter2" + "hunter2"
 )
 def test_a_value_is_replaced_when_its_key_says_what_it_is(frame: str) -> None:
     assert redact(frame.format(VALUE)) == frame.format("[redacted:credential]")
+
+
+@pytest.mark.parametrize(
+    ("frame", "phrase"),
+    [
+        ('password = "{}"', "correct horse" + " battery staple"),
+        ("DB_PASSWORD='{}'", "open sesame" + " now"),
+        ('"password": "{}",', "Tr0ub4dor and" + " 3x"),
+        (r"{{\"password\": \"{}\"}}", "Tr0ub4dor and" + " 3x"),
+        ("SMTP_PASS='{}'", "two little" + " words"),
+    ],
+)
+def test_a_quoted_password_of_several_words_goes(frame: str, phrase: str) -> None:
+    assert redact(frame.format(phrase)) == frame.format("[redacted:credential]")
+
+
+def test_a_text_about_passwords_does_not_hide_what_it_holds() -> None:
+    text = "password = 'Enter your token=" + VALUE + " here'"
+    assert VALUE not in redact(text)
 
 
 def test_an_unquoted_word_is_a_secret_only_in_an_environment_file() -> None:
@@ -160,35 +206,72 @@ def test_an_unquoted_word_is_a_secret_only_in_an_environment_file() -> None:
         "eyJhbGciOiJIUzI1NiJ9 alone is no token",
         "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
         "grep -rn 'BEGIN PRIVATE KEY' .",
+        "PWD=/home/ann/shop OLDPWD=/home/ann",
+        "OLD_PWD=/Users/Ann/Shop9",
+        'PROJECT_PWD="/Users/Ann/My Shop9"',
+        "first_pass = phase2_result",
+        "all tests pass: 1234567 of them",
+        'password = "Enter your password"',
+        "password: 'must not be empty'",
+        "DB_PASS=$SECRET DB_PASS=${SECRET} SMTP_PASS='<password>'",
+        "Cookie: sessionid=$SESSION",
+        "Cookie: sessionid=<the id of the session>",
+        "the cookie: it is set before the redirect",
+        "Authorization: required for everybody who reads",
+        "docker login -p $PASSWORD && docker run -p 8080:80 shop",
+        "SG.1 sk_test_ gsk_ whsec_ shpat_ ya29. dop_v1_ AccountKey= AGE-SECRET-KEY-1 xapp-",
+        "https://hooks.slack.com/services/",
     ],
 )
 def test_ordinary_text_is_not_touched(text: str) -> None:
     assert redact(text) == text
 
 
-FRAGMENTS = st.sampled_from(
-    [
-        *[secret for _kind, secret in SECRETS],
-        *(
-            "password",
-            "token",
-            "secret",
-            "api_key",
-            "PASSWORD",
-            "Authorization: Bearer ",
-            "://",
-            "[redacted:",
-            "]",
-        ),
-        *"=:@\"'`,;)]} \n\\-_./x1",
-        *(": str = ", "hunter22", ALPHANUMERIC[:20], "eyJ", "sk-", "AKIA", DASHES),
-    ]
+SAMPLES = [
+    *[secret for _kind, secret in SECRETS],
+    *("hunter22", "Hunter2 hunter2", ALPHANUMERIC[:20], HEX[:40], "a b", "x", "1", "None", "str", "eyJ", "sk-", "AKIA"),
+]
+KEYS = ["password", "token", "secret", "api_key", "PASSWORD", "DB_PASS", "db_pass", "MYSQL_PWD", "private-key", "pass"]
+FRAMES = [
+    *(
+        "Authorization: Bearer ",
+        "Authorization: ",
+        "Cookie: a=",
+        "cookie=",
+        "curl -u a:",
+        "mysql -p",
+        "docker login -p ",
+    ),
+    *("sshpass -p ", "--password ", "--token ", "://", "://a:", "hooks.slack.com/services/", "AccountKey=", DASHES),
+    "aws_secret_access_key=",
+]
+MARKERS = ["[redacted:", "[redacted:credential]", "[redacted:header]", "[redacted:url]", "[redacted", "redacted", "]"]
+SEPARATORS = [*"=:@\"'`,;()[]{}<>&?$%*|# \n\t\\-_./", ": str = ", " = ", "=>", ":=", '="', "='", '": "', '\\"']
+FRAGMENTS = st.sampled_from([*SAMPLES, *KEYS, *FRAMES, *MARKERS, *SEPARATORS])
+ASSIGNMENTS = st.tuples(
+    *(st.sampled_from(each) for each in (KEYS + FRAMES, SEPARATORS, SAMPLES + MARKERS, SEPARATORS))
+).map("".join)
+TEXTS = st.one_of(
+    st.text(),
+    st.lists(FRAGMENTS, max_size=12).map("".join),
+    st.lists(st.one_of(ASSIGNMENTS, FRAGMENTS), max_size=6).map("".join),
+    st.text(alphabet="pasword=:\"'`[]redact 1@/-_", max_size=60),
 )
 
 
-@given(text=st.one_of(st.text(), st.lists(FRAGMENTS, max_size=12).map("".join)))
+@settings(max_examples=1_000)
+@given(text=TEXTS)
 def test_redacting_twice_changes_nothing_more(text: str) -> None:
     once = redact(text)
+
+    assert redact(once) == once
+
+
+@pytest.mark.parametrize("flag", ["mysql|-p{}", "sshpass|-p {}", "docker login|-p {}", "curl|-u a:{}"])
+@pytest.mark.parametrize("value", ["ab" + "12", "hunter2" + "x"])
+def test_a_command_of_many_flags_comes_to_rest(flag: str, value: str) -> None:
+    command, _, option = flag.partition("|")
+    once = redact(" ".join([command, *[option.format(value)] * 40]))
 
     assert redact(once) == once
 
@@ -223,6 +306,21 @@ def test_no_surrounding_text_hides_a_secret(before: str, after: str, number: int
         "ghp_",
         "authorization: bearer ",
         "aws_secret_access_key=",
+        "cookie: a=",
+        "cookie: a=b;",
+        "cookie: a=b; c",
+        "authorization: a",
+        "docker login ",
+        "DB_PASS=",
+        "A_",
+        "db_pass='",
+        "password='a \"",
+        "password=\"a b c d e f '",
+        "SG.aaaaaaaaaaaaaaaaaaaa",
+        "ya29.a.",
+        "hooks.slack.com/services/",
+        "sk_test_",
+        "xapp-",
         f"{DASHES}BEGIN PRIVATE KEY{DASHES}",
         f"{DASHES}BEGIN PRIVATE KEY{DASHES}\n" + ALPHANUMERIC[:24] + " ",
     ],
@@ -251,6 +349,8 @@ def test_no_kind_contains_a_key_word() -> None:
         ("password:{}", "hunter" + "22"),
         ("mysql -u root -p{} shop", "secret" + "pass123"),
         ("sshpass -p {} ssh host", "hunter2" + "secret"),
+        ("docker login -u ann -p {} registry.example.com", "hunter2" + "secret"),
+        ("docker login -p '{}'", "hunter2" + "secret"),
         ("DB_PASSWORD={} make run", "Tr0ub4dor&" + "3xyz"),
     ],
 )

@@ -1,8 +1,9 @@
 """Secrets out of text, before it is stored.
 
 Every pattern begins with a literal and either consumes a whole run of its characters or stops within a few,
-so the cost is linear in the text. A replacement never looks like a secret and never makes its neighbour
-look like one, so redacting twice gives the same text; for that, no kind may contain a key word of _KEY.
+so the cost is linear in the text. A replacement never looks like a secret; for that, no kind may contain a key
+word of _KEY. It may set apart a neighbour that was hidden in one run with it, so a text is redacted until nothing
+changes: redacting twice gives the same text.
 """
 
 import re
@@ -42,13 +43,26 @@ PATTERNS = (
     Pattern("github", ("ghp_", "gho_", "ghs_", "ghu_", "ghr_"), re.compile(_APART + r"gh[opsru]_[A-Za-z0-9]{20,}")),
     Pattern("github", ("github_pat_",), re.compile(_APART + r"github_pat_[A-Za-z0-9_]{22,}")),
     Pattern("gitlab", ("glpat-",), re.compile(_APART + r"glpat-[A-Za-z0-9_-]{20,}")),
-    Pattern("slack", ("xox",), re.compile(_APART + r"xox[abeoprs]-[A-Za-z0-9-]{10,}")),
-    Pattern("stripe", ("k_live_",), re.compile(_APART + r"[rs]k_live_[A-Za-z0-9]{10,}")),
+    Pattern("slack", ("xox", "xapp-"), re.compile(_APART + r"x(?:ox[abcdeoprs]|app)-[A-Za-z0-9-]{10,}")),
+    Pattern(
+        "slack",  # whoever knows the address may post
+        ("hooks.slack",),
+        re.compile(r"(?i)(?P<before>hooks\.slack\.com/(?:services|workflows|triggers)/)[A-Za-z0-9/_-]{10,}"),
+    ),
+    Pattern("stripe", ("k_live_", "k_test_"), re.compile(_APART + r"[rs]k_(?:live|test)_[A-Za-z0-9]{10,}")),
+    Pattern("stripe", ("whsec_",), re.compile(_APART + r"whsec_[A-Za-z0-9+/]{16,}={0,2}")),
+    Pattern("sendgrid", ("sg.",), re.compile(_APART + r"SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}")),
+    Pattern("azure", ("accountkey=",), re.compile(r"(?i)(?P<before>accountkey=)[A-Za-z0-9+/=]{20,}")),
+    Pattern("digitalocean", ("_v1_",), re.compile(_APART + r"do[opr]_v1_[A-Za-z0-9]{32,}")),
+    Pattern("shopify", ("shp",), re.compile(_APART + r"shp(?:at|ca|pa|ss)_[A-Za-z0-9]{20,}")),
+    Pattern("groq", ("gsk_",), re.compile(_APART + r"gsk_[A-Za-z0-9]{20,}")),
+    Pattern("age", ("age-secret-key-1",), re.compile(_APART + r"AGE-SECRET-KEY-1[A-Z0-9]{40,}")),
     Pattern("anthropic", ("sk-ant-",), re.compile(_APART + r"sk-ant-[A-Za-z0-9_-]{20,}")),
     Pattern("openai", ("sk-",), re.compile(_APART + r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}")),
     # Others begin with sk- too, CSS classes among them; a key is one run with a digit early in it.
     Pattern("openai", ("sk-",), re.compile(_APART + r"sk-(?:or-v1-)?(?=[A-Za-z]{0,19}[0-9])[A-Za-z0-9]{20,}")),
     Pattern("google", ("aiza",), re.compile(_APART + r"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])")),
+    Pattern("google", ("ya29.",), re.compile(_APART + r"ya29\.(?:[a-z]\.)?[A-Za-z0-9_-]{20,}")),
     Pattern("npm", ("npm_",), re.compile(_APART + r"npm_[A-Za-z0-9]{36,}")),
     Pattern("pypi", ("pypi-age",), re.compile(_APART + r"pypi-AgE[A-Za-z0-9_-]{30,}")),
     Pattern("huggingface", ("hf_",), re.compile(_APART + r"hf_[A-Za-z0-9]{30,}")),
@@ -63,7 +77,16 @@ PATTERNS = (
         ("authorization",),
         re.compile(
             r"(?i)(?P<before>authorization\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?"
-            r"(?:bearer|basic|token)\s{1,4})[A-Za-z0-9._~+/=-]{8,}"
+            r"(?:(?:bearer|basic|token|api[_-]?key)\s{1,4}|(?=[A-Za-z._~+/=-]{0,40}[0-9][A-Za-z0-9._~+/=-]{19})))"
+            r"[A-Za-z0-9._~+/=-]{8,}"
+        ),
+    ),
+    Pattern(
+        "header",  # Cookie: name=VALUE; name=VALUE
+        ("cookie",),
+        re.compile(
+            r"(?i)(?P<before>cookie\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?)(?=[^\r\n\"'`\\]{12})"
+            r"[a-z0-9_.-]{1,64}=(?![$<{%\[])[^\s;\"'`\\,]++(?:;\s{0,2}[a-z0-9_.-]{1,64}(?:=[^\s;\"'`\\,]*+)?+)*+"
         ),
     ),
     Pattern(
@@ -83,6 +106,14 @@ PATTERNS = (
         ),
     ),
     Pattern(
+        "flag",  # docker login -p VALUE
+        ("docker", "podman"),
+        re.compile(
+            r"(?P<before>\b(?:docker|podman)\s{1,4}login\s[^\n|;&]{0,200}?(?<=\s)-p[\s=]{0,4}[\"']?)"
+            r"(?![-\s$<{%\[\"'])[^\s\"';|&]{4,}"
+        ),
+    ),
+    Pattern(
         "login",  # curl -u name:VALUE
         ("curl",),
         re.compile(
@@ -92,9 +123,10 @@ PATTERNS = (
     ),
     Pattern(
         "credential",  # NAME_PASSWORD=VALUE, up to the next blank
-        ("password=", "passwd=", "secret=", "token=", "key="),
+        ("password=", "passwd=", "pass=", "pwd=", "secret=", "token=", "key="),
         re.compile(
-            r"(?P<before>(?<![A-Za-z0-9_&?])(?:[A-Z0-9]{1,30}_){0,6}(?:PASSWORD|PASSWD|SECRET|TOKEN|API_KEY)=)"
+            r"(?P<before>(?<![A-Za-z0-9_&?])(?:(?:[A-Z0-9]{1,30}_){0,6}(?:PASSWORD|PASSWD|SECRET|TOKEN|API_KEY)="
+            r"|(?:[A-Z0-9]{1,30}_){1,6}(?:PASS=|PWD=(?![/~.]))))"  # PWD alone, or a path, is where a shell stands
             r"(?![$<{%\[(*\"']|(?i:x{4}|changeme|your|none|null|true|false))[^\s\"'`]{6,}"
         ),
     ),
@@ -105,23 +137,34 @@ PATTERNS = (
     ),
 )
 
-_KEY = re.compile(
-    r"""(?i:
-        (?P<key>passw(?:or)?d|passphrase|secret(?:[_-]?(?:access[_-]?)?key(?:_base)?)?|token|api[_-]?key
-            |private[_-]?key)
+_PASSWORD = r"passw(?:or)?d|passphrase|(?<=_)pass|(?<=_)pwd"
+_GAP = r"""
         [0-9]{0,2}(?![A-Za-z0-9_-])
         \\{0,3}["'`]?\]?                                                    # "password", config['password']
         (?P<gap>\s{0,4}
             (?::\s{0,4}[A-Za-z_][A-Za-z0-9_.\[\]]{0,40}(?:\s?\|\s?None)?\s{0,4}=(?!=)  # password: str = …
             |=>|:=|=(?!=)|:(?!:))
             \s{0,4})
-        \\{0,3}
-        (?:"(?P<double>[^"\s]{8,})"|'(?P<single>[^'\s]{8,})'|`(?P<back>[^`\s]{8,})`
-            |(?P<bare>[^\s"'`,;()\[\]{}<>&\\]{6,}))
+        \\{0,3}"""
+_KEY = re.compile(
+    rf"""(?i:
+        (?P<key>{_PASSWORD}|secret(?:[_-]?(?:access[_-]?)?key(?:_base)?)?|token|api[_-]?key|private[_-]?key)
+        {_GAP}
+        (?:"(?P<double>[^"\s]{{8,}})"|'(?P<single>[^'\s]{{8,}})'|`(?P<back>[^`\s]{{8,}})`
+            |(?P<bare>[^\s"'`,;()\[\]{{}}<>&\\]{{6,}}))
     )""",
     re.VERBOSE,
 )
-_KEY_HINTS = ("passw", "passphrase", "secret", "token", "apikey", "api_key", "api-key", "private")
+_KEY_HINTS = ("passw", "passphrase", "_pass", "_pwd", "secret", "token", "apikey", "api_key", "api-key", "private")
+_PHRASE = re.compile(  # a password of several words
+    rf"""(?i:
+        (?P<key>{_PASSWORD})
+        {_GAP}
+        (?:"(?P<double>[^"\s][^"\r\n]{{6,}}+(?<!\s))"|'(?P<single>[^'\s][^'\r\n]{{6,}}+(?<!\s))')
+    )""",
+    re.VERBOSE,
+)
+_PHRASE_HINTS = ("passw", "passphrase", "_pass", "_pwd")
 
 _PLACEHOLDER = re.compile(
     r"\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s]|(?:your|example|placeholder|dummy|changeme|insert|replace)[_-]"
@@ -131,23 +174,39 @@ _PLACEHOLDER = re.compile(
 _ADDRESS = re.compile(r"https?://[^=]*|[.~]{0,2}(?:/[a-z0-9_.-]+)+/?")  # a token endpoint, a file with a secret
 _WORDS = re.compile(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-
+_MIXED = re.compile(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
+_ABOUT = re.compile(  # words of a text that speaks of passwords
+    r"(?i)\b(?:passw(?:or)?ds?|passphrases?|secrets?|tokens?|keys?|enter|your|must|should|required|invalid|wrong|missing"
+    r"|please|is|are|for|to)\b"
+)
 
 _HINTS = [
     *((hint, number) for number, pattern in enumerate(PATTERNS) for hint in pattern.hints),
     *((hint, len(PATTERNS)) for hint in _KEY_HINTS),
+    *((hint, len(PATTERNS) + 1) for hint in _PHRASE_HINTS),
 ]
+ROUNDS_MAX = 20  # a command of 200 characters has room for a dozen flags, and each round takes one out
 
 
 def redact(text: str) -> str:
     """The text with every known kind of secret replaced by `[redacted:<kind>]`."""
+    for _ in range(ROUNDS_MAX):
+        before, text = text, _redact_once(text)
+        if text == before:
+            break
+    return text
+
+
+def _redact_once(text: str) -> str:
     hints = text.lower()
     hinted = {number for hint, number in _HINTS if hint in hints}
     for number in sorted(hinted):
-        if number == len(PATTERNS):
+        if number < len(PATTERNS):
+            text = PATTERNS[number].regex.sub(partial(_replaced, kind=PATTERNS[number].kind), text)
+        elif number == len(PATTERNS):
             text = _KEY.sub(_assigned, text)
         else:
-            text = PATTERNS[number].regex.sub(partial(_replaced, kind=PATTERNS[number].kind), text)
+            text = _PHRASE.sub(_phrased, text)
     return text
 
 
@@ -159,14 +218,37 @@ def _assigned(found: re.Match[str]) -> str:
     """An assignment whose value is replaced, if the value can be a secret."""
     kind = found.lastgroup or ""
     value = found[kind].rstrip("\\")  # the closing quote was escaped
-    if _is_harmless(value, at_least=6 if found["key"].lower().startswith("pass") else 8):
+    if _is_harmless(value, at_least=6 if _is_password(found["key"]) else 8) or _is_working_directory(found, value):
         return found[0]
     if kind == "bare" and (
         found.string.startswith(("(", "[", "{"), found.end()) or _is_code(value, key=found["key"], gap=found["gap"])
     ):
         return found[0]
+    return _without(found, kind, value)
+
+
+def _phrased(found: re.Match[str]) -> str:
+    """An assignment whose quoted words are replaced, if they can be a password rather than a text about one."""
+    kind = found.lastgroup or ""
+    value = found[kind].rstrip("\\")
+    if _is_harmless(value, at_least=8) or "[redacted:" in value or _is_working_directory(found, value):
+        return found[0]
+    if not _MIXED.search(value) and ("=" not in found["gap"] or _ABOUT.search(value)):
+        return found[0]
+    return _without(found, kind, value)
+
+
+def _without(found: re.Match[str], kind: str, value: str) -> str:
     start = found.start(kind) - found.start()
     return f"{found[0][:start]}[redacted:credential]{found[0][start + len(value) :]}"
+
+
+def _is_password(key: str) -> bool:
+    return key.lower().startswith(("pass", "pwd"))
+
+
+def _is_working_directory(found: re.Match[str], value: str) -> bool:
+    return found["key"].lower() == "pwd" and value.startswith(("/", "~", "."))
 
 
 def _is_harmless(value: str, *, at_least: int) -> bool:
@@ -175,11 +257,13 @@ def _is_harmless(value: str, *, at_least: int) -> bool:
 
 def _is_code(value: str, *, key: str, gap: str) -> bool:
     """Whether an unquoted value is rather an expression, a type, a number or a word of prose."""
+    if key.lower() in ("pass", "pwd") and not key.isupper():  # first_pass = second2
+        return True
     if value.isdigit():
-        return not key.lower().startswith("pass")
+        return not _is_password(key)
     if key.isupper() and gap == "=":  # NAME=value, as in an environment file
         return False
-    if key.lower().startswith("pass") and gap in ("=", ":") and re.search("[0-9]", value):  # typed, not programmed
+    if _is_password(key) and gap in ("=", ":") and re.search("[0-9]", value):  # typed, not programmed
         return False
     return bool(_WORDS.fullmatch(value)) or bool(
         _NAME.fullmatch(value) and re.search("(?i)pass|secret|token|key", value)
