@@ -53,7 +53,8 @@ NAMES_MAX = 10_000  # remembered as checked; a name is a kind of event, there ar
 LOCK_PATIENCE_S = 1.0  # a lock is held for a microsecond, or for the making of a segment
 LOCK = "lock"
 DAMAGED = ".damaged"
-FLOAT = 0xCB  # MessagePack's mark of a float: only then can there be a number that JSON cannot hold
+FLOAT = b"\xcb"  # MessagePack's mark of a float: only then can there be a number that JSON cannot hold
+DATA_AT = 10  # behind the time, whose bytes may look like the mark
 NOTHING: Mapping[str, object] = {}
 AGENT_NAME: Origin = "agent"
 AGENT = ORIGINS.index(AGENT_NAME) << 1
@@ -174,7 +175,7 @@ class Journal:
                     if not above.writer == writer == root_writer:
                         lineage = depth, above.sequence, root, above.writer, root_writer
                     body = encode((at_us, name, flags, data, *lineage))
-                if FLOAT in body:
+                if body.find(FLOAT, DATA_AT) >= 0:
                     encode_data(name, data)  # a number that JSON cannot hold is refused now
             except AttributeError as problem:
                 reason = f"parent {parent!r} of {name!r} is no event; give what emit, mark or event returned"
