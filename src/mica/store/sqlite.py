@@ -56,7 +56,16 @@ from mica.store.encoding import (
     near,
     remember,
 )
-from mica.store.protocol import Sizes, broken_lineage, check_event, gathered, wanted_terms
+from mica.store.protocol import (
+    Sizes,
+    broken_lineage,
+    check_event,
+    gathered,
+    missing_positions,
+    orphaned_texts,
+    stale_texts,
+    wanted_terms,
+)
 from mica.store.sqlite_file import open_file, translated
 from mica.words import terms, words
 
@@ -264,7 +273,7 @@ class SqliteCore:
                 SELECT last_position + 1, (SELECT coalesce(max(position), 0) FROM events) FROM space
             ) WHERE position > before + 1"""
         )
-        return [f"the events at positions {first} to {last} are gone from the log" for first, last in gaps]
+        return missing_positions((first, last) for first, last in gaps)
 
     def rebuild(self) -> int:
         count = 0
@@ -537,25 +546,15 @@ class SqliteCore:
 
     def _stale_texts(self) -> list[str]:
         """Where the index does not hold what the log says."""
-        problems = []
-        indexed = {row[0]: row[1] for row in self._rows("SELECT position, length FROM texts")}
+        lengths = {row[0]: row[1] for row in self._rows("SELECT position, length FROM texts")}
         in_order = (
             "SELECT position, terms.term, count FROM postings JOIN terms ON terms.id = postings.term ORDER BY position"
         )
-        found = {
+        counts = {
             position: {row[1]: row[2] for row in rows}
             for position, rows in groupby(self._rows(in_order), itemgetter(0))
         }
-        for event in self._whole_log():
-            text = searchable_text(event)
-            position = event.position or 0
-            expected = (None, {}) if text is None else (len(words(text)), dict(Counter(terms(text))))
-            if (indexed.pop(position, None), found.pop(position, {})) != expected:
-                problems.append(f"event {event.id} is not indexed as it is stored; `mica rebuild` mends it")
-        gone = sorted({*indexed, *found})
-        return problems + [
-            f"the index names position {position}, where no event is; `mica rebuild` mends it" for position in gone
-        ]
+        return stale_texts(self._whole_log(), lengths, counts) + orphaned_texts({*lengths, *counts})
 
 
 def threaded(
