@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, settings
 import mica
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
+from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
 from mica.store.sqlite import SqliteStore
 from mica.testing import HandClock
+from mica.testing.postgres import Server, postgres_server
 
 settings.register_profile(
     "mica", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -21,16 +23,26 @@ settings.register_profile(
 settings.load_profile("mica")
 
 
-async def open_store(engine: str, folder: Path) -> Store:
-    return EphemeralStore() if engine == "ephemeral" else await SqliteStore.open(folder / "space.db")
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """One real PostgreSQL for the whole run. Where it cannot start, the run fails: no engine is left out."""
+    with postgres_server() as started:
+        yield started
 
 
-ENGINES = ["ephemeral", "sqlite"]
+ENGINES = ["ephemeral", "sqlite", "postgres"]
 
 
 @pytest.fixture(params=ENGINES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await open_store(request.param, tmp_path)
+    opened: Store
+    if request.param == "ephemeral":
+        opened = EphemeralStore()
+    elif request.param == "sqlite":
+        opened = await SqliteStore.open(tmp_path / "space.db")
+    else:
+        # A new space behind its wall is as good as a new database, and quick.
+        opened = await PostgresStore.open(request.getfixturevalue("server").address())
     yield opened
     await opened.close()
 

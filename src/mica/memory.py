@@ -55,7 +55,7 @@ from mica.settings import Settings, load_settings
 from mica.store.copying import Copied, copy
 from mica.store.ephemeral import EphemeralStore
 from mica.store.protocol import Sizes, Store, check_event
-from mica.store.space import space_of
+from mica.store.space import is_address, shown, space_of
 from mica.store.sqlite import SqliteStore
 from mica.tokens import ESTIMATOR
 
@@ -646,7 +646,7 @@ class Opening:
 
 
 def open(target: str | Path | None = None, *, settings: Settings | None = None, clock: Clock = utc_now) -> Opening:
-    """Open a space: a file, `:memory:`, or nothing for the space of the current directory.
+    """Open a space: a file, `postgresql://…`, `:memory:`, or nothing for the space of the current directory.
 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`.
     """
@@ -657,9 +657,21 @@ async def open_store(target: str | Path | None, *, settings: Settings) -> Store:
     """The store that a target names."""
     if str(target) == ":memory:":
         return EphemeralStore()
-    if "://" in str(target):
-        raise InvalidInput(f"no store for the address {str(target)!r}; give a file or `:memory:`")
+    if str(target).startswith(("postgresql://", "postgres://")):
+        from mica.store.postgres import PostgresStore  # an extra
+
+        here = space_of(Path.cwd(), home=settings.home)
+        return await PostgresStore.open(str(target), space=here.name, home=settings.home)
+    if target is not None and is_address(target):
+        raise InvalidInput(f"no store for the address {shown(target)!r}; give a file, `postgresql://…` or `:memory:`")
     return await SqliteStore.open(_file(target, settings))
+
+
+async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
+    """Make or migrate the schema of a PostgreSQL address as its owner, and let these roles use it."""
+    from mica.store.postgres import prepare as prepare_schema  # an extra
+
+    await prepare_schema(address, admitted=admitted)
 
 
 def _file(target: str | Path | None, settings: Settings) -> Path:

@@ -40,6 +40,7 @@ _EVENT_NAME = re.compile(r"[^\s*?\x00-\x1f\ud800-\udfff]+")
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 
 def utc_now() -> datetime:
@@ -48,7 +49,7 @@ def utc_now() -> datetime:
 
 def microseconds(at: datetime) -> int:
     """A time as it is stored: microseconds since 1970."""
-    return (at - EPOCH) // timedelta(microseconds=1)
+    return (at - EPOCH) // MICROSECOND
 
 
 # -- Ids ------------------------------------------------------------------------------------------------------

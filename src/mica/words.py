@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 
 import Stemmer
@@ -48,7 +49,12 @@ def words(text: str) -> list[str]:
 
 def terms(text: str) -> list[str]:
     """The terms of a text in order: stems without stop words and single letters."""
-    return [term for word in words(text) if (term := _term(word))]
+    return terms_of(words(text))
+
+
+def terms_of(found: Iterable[str]) -> list[str]:
+    """The terms of words that `words` found."""
+    return [term for word in found if (term := _term(word))]
 
 
 @lru_cache(maxsize=65_536)

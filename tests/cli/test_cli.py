@@ -138,7 +138,7 @@ def test_empty_answers_say_what_to_do(terminal: Terminal) -> None:
         (["events", "show", "xyz"], "'xyz' is not an event id"),
         (["events", "query", "--text", "the"], "nothing to look for in 'the'"),
         (["search", "x", "--space", "nowhere"], "no space and no directory is called 'nowhere'"),
-        (["search", "x", "--store", "postgresql://localhost/x"], "no store for the address"),
+        (["search", "x", "--store", "mysql://localhost/x"], "no store for the address"),
         (["import", "claude-code", "--store", "/proc/none/x.db", "."], "cannot make the folder"),
     ],
 )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 
 from mica.model import EventQuery
 from mica.store.ephemeral import EphemeralStore
+from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
 from mica.store.sqlite import SqliteStore
 from mica.testing import History, StoreContract, histories
 from mica.testing.builders import START_AT
+from mica.testing.postgres import Server
 from mica.words import terms
 
 
@@ -54,21 +56,33 @@ async def answers(store: Store, history: History) -> list[object]:
     return found
 
 
-@given(history=histories())
-async def test_random_histories_get_the_same_answers_from_every_engine(history: History) -> None:
-    """E-13: the reference store defines what is right."""
+async def answer_alike(store: Store, history: History) -> None:
+    """Append in two steps that overlap, and compare every answer with the reference, before and after a rebuild."""
     reference = EphemeralStore()
     await reference.append(history)
+    right = await answers(reference, history)
+    try:
+        middle = len(history) // 2
+        await store.append(history[:middle])
+        await store.append(history)
+
+        assert await answers(store, history) == right
+
+        assert await store.rebuild() == len(history)
+        assert await answers(store, history) == right
+    finally:
+        await store.close()
+
+
+@given(history=histories())
+async def test_random_histories_get_the_same_answers_from_sqlite(history: History) -> None:
+    """E-13: the reference store defines what is right."""
     with tempfile.TemporaryDirectory() as folder:
-        store = await SqliteStore.open(Path(folder) / "space.db")
-        try:
-            middle = len(history) // 2
-            await store.append(history[:middle])
-            await store.append(history)
+        await answer_alike(await SqliteStore.open(Path(folder) / "space.db"), history)
 
-            assert await answers(store, history) == await answers(reference, history)
 
-            assert await store.rebuild() == len(history)
-            assert await answers(store, history) == await answers(reference, history)
-        finally:
-            await store.close()
+@settings(max_examples=25)  # a question is some round trips to the server; each run draws other histories
+@given(history=histories())
+async def test_random_histories_get_the_same_answers_from_postgresql(server: Server, history: History) -> None:
+    """E-13, K-31: and the same from a server that many spaces share."""
+    await answer_alike(await PostgresStore.open(server.address()), history)

@@ -45,6 +45,7 @@ for command in (
     keeping.verify,
     keeping.rebuild,
     keeping.copy,
+    keeping.prepare,
 ):
     cli.add_command(command)
 

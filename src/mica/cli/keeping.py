@@ -1,7 +1,8 @@
-"""doctor, verify, rebuild: is the store healthy, and what to do when it is not."""
+"""doctor, verify, rebuild, prepare: is the store healthy, what to do when it is not, and a server made ready."""
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import sys
 from importlib.metadata import version
@@ -13,9 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.importing import planned
-from mica.cli.output import Output, counted, memory_command, size
+from mica.cli.output import Output, counted, json_option, memory_command, size
 from mica.memory import Memory
+from mica.memory import prepare as prepare_server
 from mica.settings import load_settings
+from mica.store.space import shown
 
 
 @click.command()
@@ -106,7 +109,7 @@ async def verify(memory: Memory, output: Output) -> None:
 async def copy(memory: Memory, output: Output, *, destination: str) -> None:
     """Copy this space into another store, and prove that everything is there. Run it again to go on.
 
-    TARGET is a file; it is made if need be.
+    TARGET is a file, made if need be, or an address, postgresql://…
 
     Example: mica copy backup.db --space sample
     """
@@ -114,7 +117,7 @@ async def copy(memory: Memory, output: Output, *, destination: str) -> None:
         done = await memory.copy_to(destination, on_progress=lambda count: status.update(f"{count:,} events"))
 
     def for_people(console: Console) -> None:
-        said = f"{counted(done.events, 'event')} in {destination}, {done.stored:,} of them new; verified"
+        said = f"{counted(done.events, 'event')} in {shown(destination)}, {done.stored:,} of them new; verified"
         console.print(f"[green]✓[/] {escape(said)}", soft_wrap=True)
 
     output.show(done, for_people)
@@ -133,3 +136,21 @@ async def rebuild(memory: Memory, output: Output) -> None:
         console.print(f"[green]✓[/] rebuilt from {count:,} events")
 
     output.show({"events": count}, for_people)
+
+
+@click.command()
+@click.argument("address")
+@click.option("--admit", "roles", multiple=True, metavar="ROLE", help="Let this role use it; may be given often.")
+@json_option
+def prepare(*, address: str, roles: tuple[str, ...], as_json: bool) -> None:
+    """Make a PostgreSQL database ready for spaces, or bring it to this version, as the owner of the tables.
+
+    Example: mica prepare postgresql://owner@db.example.org/mica --admit app
+    """
+    asyncio.run(prepare_server(address, admitted=roles))
+
+    def for_people(console: Console) -> None:
+        admitted = f"; admitted: {', '.join(roles)}" if roles else ""
+        console.print(f"[green]✓[/] ready{escape(admitted)}", soft_wrap=True)
+
+    Output(as_json=as_json).show({"ready": True, "admitted": roles}, for_people)

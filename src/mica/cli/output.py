@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Concatenate, ParamSpec
+from urllib.parse import parse_qs, urlsplit
 
 import click
 import msgspec
@@ -19,7 +20,7 @@ from mica.errors import InvalidInput
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.settings import Settings, load_settings
-from mica.store.space import SUFFIX, file_of, space_of
+from mica.store.space import SUFFIX, file_of, is_address, shown, space_of
 
 P = ParamSpec("P")
 
@@ -53,7 +54,7 @@ def store_options(function: Callable[P, None]) -> Callable[P, None]:
     function = click.option(
         "--space", metavar="NAME|DIR", help="Another space: a name of `mica spaces`, or a directory."
     )(function)
-    return click.option("--store", metavar="FILE", help="A store file, in place of the directory's own space.")(
+    return click.option("--store", metavar="FILE|ADDRESS", help="A store in place of the directory's own space.")(
         function
     )
 
@@ -113,6 +114,9 @@ def target(settings: Settings, store: object, space: object) -> Path | str:
 
 def space_name(memory_target: Path | str) -> str:
     """What people call the space at a target."""
+    if is_address(memory_target):
+        named = parse_qs(urlsplit(str(memory_target)).query).get("space")
+        return named[0] if named else shown(memory_target)
     return Path(memory_target).name.removesuffix(SUFFIX)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -158,7 +159,7 @@ def _next(location: str) -> str:
     elif file_of(space_name(location), home=home) == Path(location):
         option = f" --space {space_name(location)}"
     else:
-        option = f" --store {location}"
+        option = f" --store {shlex.quote(location)}"
     is_found = shutil.which("mica") or Path(sys.argv[0]).name != "mica"
     program = "mica" if is_found else sys.argv[0]
     lines = [

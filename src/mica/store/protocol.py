@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -22,9 +23,10 @@ from mica.model import (
     Ref,
     Text,
     mark_of,
+    searchable_text,
     split_id,
 )
-from mica.words import terms
+from mica.words import terms, words
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,8 +114,10 @@ class Store(Protocol):
 
 def check_event(event: Event, parent: Ref | None) -> None:
     """Raise InvalidEvent when the event is not whole or its known parent does not fit."""
-    for identifier in (event.id, event.root_id, *([event.parent_id] if event.parent_id else ())):
-        split_id(identifier)
+    split_id(event.id)
+    split_id(event.root_id)
+    if event.parent_id:
+        split_id(event.parent_id)
     if event.name == MARK:
         mark_of(event)
     if not 0 <= event.depth <= DEPTH_MAX:
@@ -179,3 +183,30 @@ def broken_lineage(events: Iterable[Event]) -> list[str]:
         except InvalidEvent as error:
             problems.append(str(error))
     return problems
+
+
+def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[int, dict[str, int]]) -> list[str]:
+    """One sentence for every event that is not indexed as it is stored.
+
+    The index has lengths and counts of terms by position; those of these events are taken out of it.
+    """
+    problems = []
+    for event in events:
+        text, position = searchable_text(event), event.position or 0
+        expected = (None, {}) if text is None else (len(words(text)), dict(Counter(terms(text))))
+        if (lengths.pop(position, None), counts.pop(position, {})) != expected:
+            problems.append(f"event {event.id} is not indexed as it is stored; `mica rebuild` mends it")
+    return problems
+
+
+def orphaned_texts(positions: Iterable[int]) -> list[str]:
+    """One sentence for every position that the index names and the log does not."""
+    return [
+        f"the index names position {position}, where no event is; `mica rebuild` mends it"
+        for position in sorted(positions)
+    ]
+
+
+def missing_positions(gaps: Iterable[tuple[int, int]]) -> list[str]:
+    """One sentence for every gap in the log: positions are given in order and never taken back."""
+    return [f"the events at positions {first} to {last} are gone from the log" for first, last in gaps]

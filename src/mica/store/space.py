@@ -64,6 +64,16 @@ def _space_around(directory: Path, *, home: Path) -> Space:
     return _space(directory, root=directory, home=home)
 
 
+def is_address(target: Path | str) -> bool:
+    """Whether a target names a server and not a file."""
+    return "://" in str(target)
+
+
+def shown(target: Path | str) -> str:
+    """A target as people may see it: without the password that an address may contain."""
+    return re.sub(r"(://[^:/@]*):.*@", r"\1@", str(target))
+
+
 def _space(identity: Path, *, root: Path, home: Path) -> Space:
     slug = re.sub(r"[^a-z0-9]+", "-", identity.name.lower()).strip("-")[:40] or "root"
     name = f"{slug}-{blake2b(str(identity).encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import cached_property, partial
-from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,7 +24,6 @@ import msgspec
 
 from mica.errors import DuplicateEvent, InvalidEvent, StoreBusy, StoreUnavailable
 from mica.model import (
-    EPOCH,
     MARK,
     ORIGINS,
     Appended,
@@ -48,27 +44,38 @@ from mica.model import (
     searchable_text,
     split_id,
 )
-from mica.store.protocol import Sizes, broken_lineage, check_event, gathered, wanted_terms
+from mica.store.encoding import (
+    INLINE_BYTES_MAX,
+    READ_ROWS,
+    compressed,
+    digest,
+    expanded,
+    labels_of,
+    labels_text,
+    moment,
+    near,
+    remember,
+)
+from mica.store.protocol import (
+    Sizes,
+    broken_lineage,
+    check_event,
+    gathered,
+    missing_positions,
+    orphaned_texts,
+    stale_texts,
+    wanted_terms,
+)
 from mica.store.sqlite_file import open_file, translated
 from mica.words import terms, words
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
 P = ParamSpec("P")
 R = TypeVar("R")
-K = TypeVar("K")
-V = TypeVar("V")
 Row = tuple[Any, ...]  # the schema's tables are STRICT: a column has the type that it declares
 
-INLINE_BYTES_MAX = 5_120  # larger data becomes a payload, stored once by content (E-27)
 PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
 BUSY_MS = 20  # how long the worker thread itself may wait: readers of this process stand behind it
 RETRY_S = 0.005, 0.03  # between two tries, at random, so that writers do not keep step
-CACHE_ENTRIES_MAX = 50_000  # interned words kept in memory, a few MB; beyond that they are looked up again
-READ_ROWS = 1_000  # rows decoded at a time when the whole log is read
 
 _COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
     parent_sequence, depth, origin, error, data, payload"""
@@ -100,7 +107,7 @@ class SqliteCore:
                 if self._insert(event, position + 1):
                     position += 1
                     self._index(event, position)
-                    _remember(self._refs, event.id, event.ref)
+                    remember(self._refs, event.id, event.ref)
                 elif self._differs(event):
                     raise DuplicateEvent(event.id)
                 else:
@@ -213,12 +220,8 @@ class SqliteCore:
             sessions.add(session)
         for session in sessions - {None}:
             in_order = "SELECT position, length FROM texts WHERE session = ? AND is_mark ORDER BY at, position"
-            together = list(self._rows(in_order, (session,)))
-            whole = sum(length for _, length in together)
-            for middle, (position, _) in enumerate(together):
-                if position in wanted:
-                    near = range(max(0, middle - neighbours), min(len(together), middle + neighbours + 1))
-                    found |= {together[ordinal][0]: (together[ordinal][1], ordinal, whole) for ordinal in near}
+            together = [(position, length) for position, length in self._rows(in_order, (session,))]
+            found |= near(together, wanted, neighbours=neighbours)
         rest = "WHERE position IN (SELECT value FROM json_each(?)) ORDER BY position"
         events = self._read(rest, (_json(sorted(found)),))
         return [
@@ -252,11 +255,11 @@ class SqliteCore:
         ]
         if problems:
             return problems  # rows of a damaged file cannot be trusted any further
-        for identifier, digest, body in self._rows("SELECT id, digest, body FROM payloads"):
-            if _digest(zstd.decompress(body)) != digest:
+        for identifier, named, body in self._rows("SELECT id, digest, body FROM payloads"):
+            if digest(expanded(body)) != named:
                 problems.append(f"payload {identifier} does not have the content that its digest names")
-        for identifier, digest in self._rows("SELECT id, digest FROM contexts"):
-            if bytes.fromhex(self._context(identifier).id) != digest:
+        for identifier, named in self._rows("SELECT id, digest FROM contexts"):
+            if bytes.fromhex(self._context(identifier).id) != named:
                 problems.append(f"context {identifier} does not have the content that its digest names")
         problems += broken_lineage(self._whole_log())
         return problems + self._missing_positions() + self._stale_texts()
@@ -270,7 +273,7 @@ class SqliteCore:
                 SELECT last_position + 1, (SELECT coalesce(max(position), 0) FROM events) FROM space
             ) WHERE position > before + 1"""
         )
-        return [f"the events at positions {first} to {last} are gone from the log" for first, last in gaps]
+        return missing_positions((first, last) for first, last in gaps)
 
     def rebuild(self) -> int:
         count = 0
@@ -388,40 +391,34 @@ class SqliteCore:
             number = self._connection.last_insert_rowid()
         else:
             number = row[0]
-        _remember(known, word, number)
+        remember(known, word, number)
         return number
 
     def _context_number(self, context: Context) -> int:
         if (number := self._contexts.get(context)) is not None:
             return number
-        digest = bytes.fromhex(context.id)
-        row = self._connection.execute("SELECT id FROM contexts WHERE digest = ?", (digest,)).fetchone()
+        name = bytes.fromhex(context.id)
+        row = self._connection.execute("SELECT id FROM contexts WHERE digest = ?", (name,)).fetchone()
         if row is None:
             session = None if context.session is None else self._number("sessions", context.session)
-            labels = msgspec.json.encode(context.labels).decode()
             self._connection.execute(
                 """INSERT INTO contexts (digest, session, agent, user, task, correlation, labels)
                 VALUES (?, ?, ?, ?, ?, ?, ?)""",
-                (digest, session, context.agent, context.user, context.task, context.correlation, labels),
+                (name, session, context.agent, context.user, context.task, context.correlation, labels_text(context)),
             )
             number = self._connection.last_insert_rowid()
         else:
             number = row[0]
-        _remember(self._contexts, context, number)
+        remember(self._contexts, context, number)
         return number
 
-    def _payload_number(self, encoded: bytes) -> int:
-        digest = _digest(encoded)
-        row = self._connection.execute("SELECT id FROM payloads WHERE digest = ?", (digest,)).fetchone()
+    def _payload_number(self, body: bytes) -> int:
+        name = digest(body)
+        row = self._connection.execute("SELECT id FROM payloads WHERE digest = ?", (name,)).fetchone()
         if row is not None:
             return int(row[0])
-        options: dict[int, int] = {
-            zstd.CompressionParameter.compression_level: 3,
-            zstd.CompressionParameter.checksum_flag: 1,
-        }
         self._connection.execute(
-            "INSERT INTO payloads (digest, size_bytes, body) VALUES (?, ?, ?)",
-            (digest, len(encoded), zstd.compress(encoded, options=options)),
+            "INSERT INTO payloads (digest, size_bytes, body) VALUES (?, ?, ?)", (name, len(body), compressed(body))
         )
         return self._connection.last_insert_rowid()
 
@@ -448,14 +445,14 @@ class SqliteCore:
         (position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer, parent_sequence,
          depth, origin, error, data, payload) = row  # fmt: skip
         if data is None:
-            body = zstd.decompress(self._one("SELECT body FROM payloads WHERE id = ?", (payload,))[0])
+            body = expanded(self._one("SELECT body FROM payloads WHERE id = ?", (payload,))[0])
         else:
             body = data.encode()
         parent = None if parent_writer is None else self._id(parent_writer, parent_sequence)
         return Event(
             id=self._id(writer, sequence),
             name=self._word("names", name),
-            at=EPOCH + timedelta(microseconds=at),
+            at=moment(at),
             body=body,
             context=self._context(context),
             root_id=self._id(root_writer, root_sequence),
@@ -473,7 +470,7 @@ class SqliteCore:
         key = (table, number)
         if (word := self._read_words.get(key)) is None:
             word = str(self._one(f"SELECT name FROM {table} WHERE id = ?", (number,))[0])
-            _remember(self._read_words, key, word)
+            remember(self._read_words, key, word)
         return word
 
     def _context(self, number: int) -> Context:
@@ -483,9 +480,10 @@ class SqliteCore:
                 LEFT JOIN sessions ON sessions.id = contexts.session WHERE contexts.id = ?""",
                 (number,),
             )
-            pairs = msgspec.json.decode(labels, type=tuple[tuple[str, str], ...])
-            context = Context(session=session, agent=agent, user=user, task=task, correlation=correlation, labels=pairs)
-            _remember(self._read_contexts, number, context)
+            context = Context(
+                session=session, agent=agent, user=user, task=task, correlation=correlation, labels=labels_of(labels)
+            )
+            remember(self._read_contexts, number, context)
         return context
 
     def _ref(self, identifier: EventId) -> Ref | None:
@@ -500,7 +498,7 @@ class SqliteCore:
         if row is None:
             return None
         found = ref_of(identifier, self._id(row[0], row[1]), row[2])
-        _remember(self._refs, identifier, found)
+        remember(self._refs, identifier, found)
         return found
 
     def _conditions(self, query: EventQuery) -> tuple[list[str], list[str | int]]:
@@ -548,25 +546,15 @@ class SqliteCore:
 
     def _stale_texts(self) -> list[str]:
         """Where the index does not hold what the log says."""
-        problems = []
-        indexed = {row[0]: row[1] for row in self._rows("SELECT position, length FROM texts")}
+        lengths = {row[0]: row[1] for row in self._rows("SELECT position, length FROM texts")}
         in_order = (
             "SELECT position, terms.term, count FROM postings JOIN terms ON terms.id = postings.term ORDER BY position"
         )
-        found = {
+        counts = {
             position: {row[1]: row[2] for row in rows}
             for position, rows in groupby(self._rows(in_order), itemgetter(0))
         }
-        for event in self._whole_log():
-            text = searchable_text(event)
-            position = event.position or 0
-            expected = (None, {}) if text is None else (len(words(text)), dict(Counter(terms(text))))
-            if (indexed.pop(position, None), found.pop(position, {})) != expected:
-                problems.append(f"event {event.id} is not indexed as it is stored; `mica rebuild` mends it")
-        gone = sorted({*indexed, *found})
-        return problems + [
-            f"the index names position {position}, where no event is; `mica rebuild` mends it" for position in gone
-        ]
+        return stale_texts(self._whole_log(), lengths, counts) + orphaned_texts({*lengths, *counts})
 
 
 def threaded(
@@ -658,13 +646,3 @@ class SqliteStore:
 
 def _json(values: Sequence[int] | Sequence[str]) -> str:
     return msgspec.json.encode(values).decode()
-
-
-def _digest(encoded: bytes) -> bytes:
-    return blake2b(encoded, digest_size=16).digest()
-
-
-def _remember(cache: dict[K, V], key: K, value: V) -> None:
-    if len(cache) >= CACHE_ENTRIES_MAX:
-        cache.clear()
-    cache[key] = value

