@@ -42,7 +42,16 @@ from mica.model import (
     utc_now,
 )
 from mica.store.encoding import READ_ROWS, digest, expanded, moment, near, remember
-from mica.store.postgres_append import CHUNK_EVENTS, Drafts, Indexed, Writing, drafted, indexed, is_same
+from mica.store.postgres_append import (
+    CHUNK_EVENTS,
+    Drafts,
+    Indexed,
+    Writing,
+    drafted,
+    indexed,
+    is_same,
+)
+from mica.store.postgres_query import AT_FOUND, AT_KEYS, latest
 from mica.store.postgres_server import (
     CONNECT_S,
     CONNECTIONS_MAX,
@@ -77,7 +86,7 @@ Row = Sequence[Any]  # a column has the type that its table declares
 TRIES = 5  # of a transaction that was lost or undone; a deadlock may meet its rival again
 TRY_AGAIN_S = 0.05  # at random, so that rivals do not keep step
 MONTHS_AHEAD = 2  # made when a store is opened, so that appending hardly ever has to make one
-REBUILD_S = 3_600  # for one statement of a rebuild: deleting the index of ten million events takes minutes
+LONG_S = 3_600  # for one statement over a whole space: deleting the index of ten million events takes minutes
 DECODE_ROWS_MAX = 200  # more rows, some milliseconds of work, are turned into events beside the event loop
 POSITION_MAX = 2**63 - 1
 WRITERS_MAX = 10_000  # whose highest sequence is kept: a megabyte; an importer may have a writer for each transcript
@@ -86,11 +95,11 @@ WRITERS_MAX = 10_000  # whose highest sequence is kept: a megabyte; an importer 
 _BEGIN = """
     BEGIN ISOLATION LEVEL {level};
     SET LOCAL search_path = {schema}, pg_temp;
-    SET LOCAL mica.space = '{space}';
     SET LOCAL statement_timeout = '{patience_s}s';
     SET LOCAL idle_in_transaction_session_timeout = '{patience_s}s';
     SET LOCAL jit = off;
-    SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"""
+    SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
+    SELECT enter('{space}') WHERE '{space}' <> ''"""
 READ = "REPEATABLE READ READ ONLY"
 WRITE = "READ COMMITTED READ WRITE"  # each statement sees what was committed before the lock was given
 
@@ -98,7 +107,6 @@ _COLUMNS = """events.position, events.writer, events.sequence, events.name, even
     events.root_writer, events.root_sequence, events.parent_writer, events.parent_sequence, events.depth,
     events.origin, events.error, events.data, events.payload"""
 _WRITER = "(SELECT id FROM writers WHERE space = $1 AND name = $2)"
-_AT_KEYS = "JOIN events ON events.space = $1 AND events.at = keys.at AND events.position = keys.position"
 
 
 def reading(
@@ -240,10 +248,6 @@ class PostgresStore:
             self._number,
             expected,
         )
-        if last is None:
-            raise StoreUnavailable(
-                f"the space {self._address.space!r} is gone from {self._address.host}; open it again"
-            )
         highest = self._highest if last == self._tip else {}  # nobody else has written since
         return Writing(connection, self._number, self._words, after=last, highest=highest)
 
@@ -254,7 +258,7 @@ class PostgresStore:
         writer, sequence = split_id(identifier)
         found = await self._read(
             connection,
-            f"FROM keys {_AT_KEYS} WHERE keys.space = $1 AND keys.writer = {_WRITER} AND keys.sequence = $3",
+            f"FROM keys {AT_KEYS} WHERE keys.space = $1 AND keys.writer = {_WRITER} AND keys.sequence = $3",
             writer,
             sequence,
         )
@@ -267,58 +271,16 @@ class PostgresStore:
 
     @reading
     async def events(self, connection: Connection, query: EventQuery) -> list[Event]:
-        conditions = ["events.space = $1"]
-        values: list[object] = []
-
-        def require(condition: str, value: object) -> None:
-            values.append(value)
-            conditions.append(condition.format(f"${len(values) + 1}"))
-
-        if query.session is not None:
-            require(
-                """context = ANY (ARRAY (
-                    SELECT contexts.id FROM contexts
-                    JOIN sessions ON sessions.space = $1 AND sessions.id = contexts.session
-                    WHERE contexts.space = $1 AND sessions.name = {}
-                ))""",
-                query.session.encode(),
-            )
-        if query.agent is not None:
-            require(
-                "context = ANY (ARRAY (SELECT id FROM contexts WHERE space = $1 AND agent = {}))", query.agent.encode()
-            )
-        if query.user is not None:
-            require(
-                'context = ANY (ARRAY (SELECT id FROM contexts WHERE space = $1 AND "user" = {}))', query.user.encode()
-            )
-        if query.names:
-            require("name = ANY ({}::integer[])", await self._fitting(connection, query.names))
-        if query.since is not None:
-            require("at >= {}", microseconds(query.since))
-        if query.until is not None:
-            require("at < {}", microseconds(query.until))
-        if query.errors is not None:
-            require("error = {}", query.errors)
-        if query.text is not None:
-            wanted = wanted_terms(query.text)
-            numbers = await self._words.known_numbers(connection, "terms", wanted)
-            if len(numbers) < len(wanted):
+        wanted = None if query.text is None else wanted_terms(query.text)
+        contexts = await self._fitting_contexts(connection, query)
+        names = await self._fitting_names(connection, query.names) if query.names else None
+        terms = None
+        if wanted is not None:
+            terms = list((await self._words.known_numbers(connection, "terms", wanted)).values())
+            if len(terms) < len(wanted):
                 return []
-            require(
-                f"""(at, position) IN (
-                    SELECT texts.at, texts.position FROM postings
-                    JOIN texts ON texts.space = $1 AND texts.position = postings.position
-                    WHERE postings.space = $1 AND postings.term = ANY ({{}}::integer[])
-                    GROUP BY texts.at, texts.position HAVING count(*) = {len(wanted)}
-                )""",
-                list(numbers.values()),
-            )
-        where = " AND ".join(conditions)
-        limit = f"${len(values) + 2}::bigint"
-        found = await self._read(
-            connection, f"FROM events WHERE {where} ORDER BY at DESC, position DESC LIMIT {limit}", *values, query.limit
-        )
-        return found[::-1]
+        rest, values = latest(query, contexts=contexts, names=names, terms=terms)
+        return (await self._read(connection, rest, *values))[::-1]
 
     @reading
     async def log(self, connection: Connection, after: int, *, limit: int) -> list[Event]:
@@ -345,17 +307,19 @@ class PostgresStore:
     async def ancestors(self, connection: Connection, identifier: EventId) -> list[Event]:
         return await self._read(
             connection,
-            f"""FROM events WHERE space = $1 AND (at, position) IN (
+            f"""FROM (
                 WITH RECURSIVE line (at, position, writer, sequence) AS (
-                    SELECT NULL::bigint, NULL::bigint, parent_writer, parent_sequence FROM keys {_AT_KEYS}
+                    SELECT NULL::bigint, NULL::bigint, parent_writer, parent_sequence FROM keys {AT_KEYS}
                     WHERE keys.space = $1 AND keys.writer = {_WRITER} AND keys.sequence = $3
                     UNION
                     SELECT events.at, events.position, events.parent_writer, events.parent_sequence FROM line
-                    JOIN keys ON keys.space = $1 AND keys.writer = line.writer AND keys.sequence = line.sequence
-                    {_AT_KEYS}
+                    CROSS JOIN LATERAL (
+                        SELECT * FROM keys WHERE space = $1
+                            AND writer = line.writer AND sequence = line.sequence OFFSET 0
+                    ) AS keys {AT_KEYS}
                 )
-                SELECT at, position FROM line
-            ) ORDER BY depth DESC""",
+                SELECT at, position FROM line WHERE position IS NOT NULL
+            ) AS found {AT_FOUND} ORDER BY depth DESC""",
             *split_id(identifier),
         )
 
@@ -365,20 +329,21 @@ class PostgresStore:
     ) -> list[Event]:
         return await self._read(
             connection,
-            f"""FROM events WHERE space = $1 AND (at, position) IN (
+            f"""FROM (
                 WITH RECURSIVE deepest (depth) AS (
-                    SELECT events.depth + $4::bigint FROM keys {_AT_KEYS}
+                    SELECT events.depth + $4::bigint FROM keys {AT_KEYS}
                     WHERE keys.space = $1 AND keys.writer = {_WRITER} AND keys.sequence = $3
                 ), below (at, position, writer, sequence) AS (
                     SELECT NULL::bigint, NULL::bigint, {_WRITER}, $3::bigint
                     UNION
                     SELECT events.at, events.position, events.writer, events.sequence FROM below
-                    JOIN events ON events.space = $1 AND events.parent_writer = below.writer
-                        AND events.parent_sequence = below.sequence
-                        AND events.depth <= coalesce((SELECT depth FROM deepest), events.depth)
+                    CROSS JOIN LATERAL (
+                        SELECT * FROM events WHERE space = $1
+                            AND parent_writer = below.writer AND parent_sequence = below.sequence OFFSET 0
+                    ) AS events WHERE events.depth <= coalesce((SELECT depth FROM deepest), events.depth)
                 )
-                SELECT at, position FROM below
-            ) ORDER BY at, position""",
+                SELECT at, position FROM below WHERE position IS NOT NULL
+            ) AS found {AT_FOUND} ORDER BY events.at, events.position""",
             *split_id(identifier),
             depth,
         )
@@ -448,8 +413,14 @@ class PostgresStore:
         )
         return Sizes(events=events, marks=marks, contexts=contexts, payloads=payloads, size_bytes=size)
 
-    @reading
-    async def verify(self, connection: Connection) -> list[str]:
+    async def verify(self) -> list[str]:
+        async def once() -> list[str]:
+            async with self._transaction(READ, patience_s=LONG_S) as connection:
+                return await self._broken(connection)
+
+        return await self._patiently(once)
+
+    async def _broken(self, connection: Connection) -> list[str]:
         problems = await self._broken_references(connection)
         if problems:
             return problems  # rows that name what is missing cannot be read as events
@@ -465,13 +436,16 @@ class PostgresStore:
             for number, name in rows
             if bytes.fromhex(contexts[number].id) != name
         ]
-        texts = await connection.fetch("SELECT position, length FROM texts WHERE space = $1", self._number)
+        texts = await connection.fetch(
+            "SELECT position, length FROM texts WHERE space = $1", self._number, timeout=LONG_S
+        )
         lengths: dict[int, int] = dict(texts)
         counts: dict[int, dict[str, int]] = {}
         for position, term, often in await connection.fetch(
             """SELECT postings.position, terms.name, postings.count FROM postings
             JOIN terms ON terms.space = $1 AND terms.id = postings.term WHERE postings.space = $1""",
             self._number,
+            timeout=LONG_S,
         ):
             counts.setdefault(position, {})[term] = often
         stale: list[str] = []
@@ -492,6 +466,7 @@ class PostgresStore:
                 WHERE number = $1
             ) AS steps WHERE position > before + 1""",
             self._number,
+            timeout=LONG_S,
         )
         return missing_positions((first, last) for first, last in gaps)
 
@@ -501,10 +476,10 @@ class PostgresStore:
 
     async def _rebuild(self) -> int:
         count = 0
-        async with self._transaction(WRITE, patience_s=REBUILD_S) as connection:
+        async with self._transaction(WRITE, patience_s=LONG_S) as connection:
             writing = await self._lock(connection)
             for table in ("postings", "texts"):
-                await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._number, timeout=REBUILD_S)
+                await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._number, timeout=LONG_S)
             async for batch in self._whole_log(connection):
                 await writing.index(await asyncio.to_thread(_indexed, batch))
                 count += len(batch)
@@ -623,14 +598,16 @@ class PostgresStore:
         """The events at these positions, in order of position."""
         return await self._read(
             connection,
-            f"FROM keys {_AT_KEYS} WHERE keys.space = $1 AND keys.position = ANY ($2::bigint[]) ORDER BY keys.position",
+            f"FROM keys {AT_KEYS} WHERE keys.space = $1 AND keys.position = ANY ($2::bigint[]) ORDER BY keys.position",
             [position for position in positions if 0 < position <= POSITION_MAX],
         )
 
     async def _after(self, connection: Connection, position: int, *, limit: int) -> list[Event]:
         return await self._read(
             connection,
-            f"FROM keys {_AT_KEYS} WHERE keys.space = $1 AND keys.position > $2 ORDER BY keys.position LIMIT $3",
+            f"""FROM (
+                SELECT at, position FROM keys WHERE space = $1 AND position > $2 ORDER BY position LIMIT $3
+            ) AS found {AT_FOUND} ORDER BY found.position""",
             position,
             limit,
         )
@@ -650,11 +627,25 @@ class PostgresStore:
         )
         return dict(rows)
 
-    async def _fitting(self, connection: Connection, patterns: Iterable[str]) -> list[int]:
+    async def _fitting_names(self, connection: Connection, patterns: Iterable[str]) -> list[int]:
         """The numbers of the event names that match one of these patterns."""
         expressions = [name_pattern(pattern) for pattern in patterns]
         rows = await connection.fetch("SELECT id, name FROM names WHERE space = $1 ORDER BY id", self._number)
         return [number for number, name in rows if any(expression.fullmatch(name) for expression in expressions)]
+
+    async def _fitting_contexts(self, connection: Connection, query: EventQuery) -> list[int] | None:
+        """The numbers of the contexts that a query asks for; None when it asks for none."""
+        if query.session is query.agent is query.user is None:
+            return None
+        rows = await connection.fetch(
+            """SELECT contexts.id FROM contexts
+            LEFT JOIN sessions ON sessions.space = $1 AND sessions.id = contexts.session
+            WHERE contexts.space = $1 AND ($2::bytea IS NULL OR sessions.name = $2)
+            AND ($3::bytea IS NULL OR agent = $3) AND ($4::bytea IS NULL OR "user" = $4)""",
+            self._number,
+            *(None if word is None else word.encode() for word in (query.session, query.agent, query.user)),
+        )
+        return [number for (number,) in rows]
 
     async def _broken_references(self, connection: Connection) -> list[str]:
         """Rows that name what is missing. The tables have no foreign keys, which would cost every append."""
@@ -683,6 +674,7 @@ class PostgresStore:
                 AND NOT EXISTS (SELECT FROM payloads WHERE space = $1 AND digest = events.payload)
             LIMIT 100""",
             self._number,
+            timeout=LONG_S,
         )
         return [f"PostgreSQL: {problem}" for (problem,) in rows]
 

@@ -38,6 +38,7 @@ PATIENCE_S = 60  # for one statement: a healthy one takes milliseconds, a writer
 CONNECT_S = 10  # for a new connection: beyond that the server or the way to it is down
 CONNECTIONS_MAX = 4  # one writes, the others read; many processes share a server whose default is 100
 QUERIES_MAX = 50_000  # of one connection, which is then replaced: server processes grow with what they have planned
+RELEASE_MIN = 14  # the oldest that its makers still mend
 SPACE_CHARACTERS_MAX = 200  # a name for people; longer ones are paths or texts in the wrong place
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # folded by no quoting, and short of PostgreSQL's limit of 63
@@ -151,12 +152,27 @@ async def migrate(pool: Pool, address: Address) -> None:
     files = migrations()
     with translated(address):
         async with pool.acquire() as connection:
+            _check_server(connection, address)
             if await _version(connection, address, files) == len(files):
                 return
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", f"mica.{address.schema}")
                 version = await _version(connection, address, files)
                 await _apply(connection, address, files, version)
+
+
+def _check_server(connection: Connection, address: Address) -> None:
+    """Raise StoreUnavailable when this is no server or database that we can use."""
+    release = connection.get_server_version()
+    if release.major < RELEASE_MIN:
+        raise StoreUnavailable(
+            f"PostgreSQL at {address.host} is release {release.major}; mica needs {RELEASE_MIN} or later"
+        )
+    if (encoding := connection.get_settings().server_encoding) != "UTF8":
+        raise StoreUnavailable(
+            f"database {address.database!r} on {address.host} has encoding {encoding}, which cannot hold every text; "
+            f"create another (`createdb --encoding UTF8 --template template0 …`)"
+        )
 
 
 async def _version(connection: Connection, address: Address, files: Sequence[str]) -> int:
@@ -165,7 +181,7 @@ async def _version(connection: Connection, address: Address, files: Sequence[str
     row = await connection.fetchrow(
         """SELECT has_schema_privilege(oid, 'USAGE') AS may_use, pg_has_role(nspowner, 'USAGE') AS is_owner,
             pg_get_userbyid(nspowner)::text AS owner, current_user::text AS role,
-            to_regclass(quote_ident($1) || '.migrations') IS NOT NULL AS is_ours,
+            EXISTS (SELECT FROM pg_class WHERE relnamespace = pg_namespace.oid AND relname = 'migrations') AS is_ours,
             EXISTS (SELECT FROM pg_class WHERE relnamespace = pg_namespace.oid) AS has_tables
         FROM pg_namespace WHERE nspname = $1""",
         schema,
@@ -182,7 +198,7 @@ async def _version(connection: Connection, address: Address, files: Sequence[str
             )
         return 0
     try:
-        version = int(await connection.fetchval(f"SELECT max(version) FROM {schema}.migrations"))
+        version = int(await connection.fetchval(f"SELECT coalesce(max(version), 0) FROM {schema}.migrations"))
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreUnavailable(
             f"role {row['role']!r} may not read schema {schema!r} on {address.host}; {admit}"
@@ -203,8 +219,8 @@ async def _version(connection: Connection, address: Address, files: Sequence[str
 async def _apply(connection: Connection, address: Address, files: Sequence[str], version: int) -> None:
     schema = address.schema
     try:
-        if version == 0:
-            await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema):
+            await connection.execute(f"CREATE SCHEMA {schema}")
         await connection.execute(f"SET LOCAL search_path = {schema}, pg_temp")
         for number, statements in enumerate(files[version:], start=version + 1):
             await connection.execute(statements)
@@ -247,6 +263,10 @@ def translated(address: Address) -> Iterator[None]:
         raise StoreUnavailable(
             f"{where} does not let user {address.user!r} do this ({error}); the owner of schema "
             f"{address.schema!r} must run: SELECT {address.schema}.admit('{address.user}')"
+        ) from error
+    except asyncpg.NoDataFoundError as error:
+        raise StoreUnavailable(
+            f"the space {address.space!r} is gone from {address.host} or was given to another role; open it again"
         ) from error
     except asyncpg.ReadOnlySQLTransactionError as error:
         raise StoreUnavailable(f"{where} is read-only; give the address of the primary server") from error

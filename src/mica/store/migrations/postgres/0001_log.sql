@@ -219,6 +219,17 @@ BEGIN
 END
 $$;
 
+-- How a transaction begins to work in a space. An empty answer must mean that nothing is there, never that the space is
+-- gone or another role's: then this fails.
+CREATE FUNCTION enter(wanted text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('mica.space', wanted, true);
+    IF NOT EXISTS (SELECT FROM spaces WHERE id = wanted) THEN
+        RAISE EXCEPTION 'no space % for role %', wanted, current_user USING ERRCODE = 'no_data_found';
+    END IF;
+END
+$$;
+
 -- What a role needs that does not own the schema. The owner calls it: SELECT mica.admit('app').
 CREATE FUNCTION admit(role regrole) RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

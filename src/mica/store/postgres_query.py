@@ -1,0 +1,72 @@
+"""Statements that find events by index, whatever the planner knows. In all of them $1 is the number of the space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mica.model import EventQuery, microseconds
+
+FEW = 50  # contexts or names, each looked up by itself; of more there are so many events that the latest are near
+
+# A look into the index for each row. As a plain join, the planner takes `at` and `position` for independent, expects
+# next to nothing and reads the whole log; OFFSET 0 keeps it from turning this into one.
+_AT = """CROSS JOIN LATERAL (
+        SELECT * FROM events WHERE events.space = $1 AND events.at = {0}.at AND events.position = {0}.position OFFSET 0
+    ) AS events"""
+AT_KEYS = _AT.format("keys")
+AT_FOUND = _AT.format("found")
+
+
+def latest(
+    query: EventQuery,
+    *,
+    contexts: Sequence[int] | None,
+    names: Sequence[int] | None,
+    terms: Sequence[int] | None,
+) -> tuple[str, list[object]]:
+    """What follows SELECT to read the latest events that fit, latest first, and the values from $2 on.
+
+    The query's words are given as numbers, None where it asks for none.
+    """
+    values: list[object] = []
+
+    def bound(value: object) -> str:
+        values.append(value)
+        return f"${len(values) + 1}"
+
+    conditions = ["events.space = $1"]
+    if query.since is not None:
+        conditions.append(f"events.at >= {bound(microseconds(query.since))}")
+    if query.until is not None:
+        conditions.append(f"events.at < {bound(microseconds(query.until))}")
+    if query.errors is not None:
+        conditions.append(f"events.error = {bound(query.errors)}")
+    if contexts is not None:
+        conditions.append(f"events.context = ANY ({bound(contexts)}::integer[])")
+    if names is not None:
+        conditions.append(f"events.name = ANY ({bound(names)}::integer[])")
+    where = " AND ".join(conditions)
+    limit = f"{bound(None if query.limit is None else max(0, query.limit))}::bigint"
+
+    if terms is not None:
+        found = f"""SELECT texts.at, texts.position FROM postings
+            JOIN texts ON texts.space = $1 AND texts.position = postings.position
+            WHERE postings.space = $1 AND postings.term = ANY ({bound(terms)}::integer[])
+            GROUP BY texts.at, texts.position HAVING count(*) = {len(terms)}
+            ORDER BY texts.at DESC, texts.position DESC"""
+        from_, by = f"({found}) AS found {AT_FOUND} WHERE {where}", "found"
+    elif contexts is not None and len(contexts) <= FEW:
+        from_, by = _each("context", bound(contexts), where, limit), "events"
+    elif names is not None and len(names) <= FEW:
+        from_, by = _each("name", bound(names), where, limit), "events"
+    else:
+        from_, by = f"events WHERE {where}", "events"
+    return f"FROM {from_} ORDER BY {by}.at DESC, {by}.position DESC LIMIT {limit}", values
+
+
+def _each(column: str, numbers: str, where: str, limit: str) -> str:
+    """The latest of each number. Together they contain the latest of all."""
+    return f"""unnest({numbers}::integer[]) AS wanted (number) CROSS JOIN LATERAL (
+            SELECT * FROM events WHERE {where} AND events.{column} = wanted.number
+            ORDER BY events.at DESC, events.position DESC LIMIT {limit}
+        ) AS events"""
