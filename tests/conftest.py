@@ -58,10 +58,14 @@ def clock() -> HandClock:
     return HandClock()
 
 
-@pytest.fixture(params=[":memory:", "space.db"])
+@pytest.fixture(params=[":memory:", "space.db", "postgres"])
 async def memory(
     request: pytest.FixtureRequest, tmp_path: Path, home: Settings, clock: HandClock
 ) -> AsyncIterator[mica.Memory]:
-    target = request.param if request.param == ":memory:" else tmp_path / request.param
+    target: str | Path = request.param
+    if request.param == "space.db":
+        target = tmp_path / request.param
+    elif request.param == "postgres":
+        target = request.getfixturevalue("server").address()
     async with mica.open(target, settings=home, clock=clock) as opened:
         yield opened
