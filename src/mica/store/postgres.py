@@ -294,10 +294,13 @@ class PostgresStore:
             writer, sequence = WriterId(""), -1  # no root has this id
         return await self._read(
             connection,
-            f"""FROM events WHERE space = $1 AND (
-                (root_writer = {_WRITER} AND root_sequence = $3)
-                OR context = ANY (ARRAY (SELECT id FROM contexts WHERE space = $1 AND correlation = $4))
-            ) ORDER BY at, position""",
+            f"""FROM (
+                SELECT at, position FROM events WHERE space = $1 AND root_writer = {_WRITER} AND root_sequence = $3
+                UNION
+                SELECT events.at, events.position FROM contexts CROSS JOIN LATERAL (
+                    SELECT at, position FROM events WHERE space = $1 AND context = contexts.id OFFSET 0
+                ) AS events WHERE contexts.space = $1 AND contexts.correlation = $4
+            ) AS found {AT_FOUND} ORDER BY events.at, events.position""",
             writer,
             sequence,
             correlation.encode(),
