@@ -811,7 +811,6 @@ def compare_bursts(plan: Plan, scratch: Path) -> Numbers:
 ACK = struct.Struct("<q")
 BUSY, OPENED = -1, 0  # said before the first event: the fold or import begins, and it is done
 CHAIN_EVENTS = 8
-IMPORTED = "imported"
 
 
 def written(writer: int, number: int) -> tuple[str, dict[str, object]]:

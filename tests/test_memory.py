@@ -384,13 +384,17 @@ async def test_a_refused_event_is_told_and_holds_nobody_up(home: Settings) -> No
     memory = await opened(EphemeralStore(), home)
     root = memory.emit("root")
     await memory.events()
-    memory.emit("liar", parent=mica.Ref(root.writer, root.sequence, 7))
+    memory.emit("liar", {"said": "anyway"}, parent=mica.Ref(root.writer, root.sequence, 7))
     memory.emit("honest", parent=root)
 
     with pytest.raises(InvalidEvent, match="depth"):
         await memory.events()
 
-    assert [event.name for event in await memory.events()] == ["root", "honest"]
+    kept = {event.name: event for event in await memory.events()}
+    assert set(kept) == {"root", "event.refused", "honest"}
+    assert kept["event.refused"].data["name"] == "liar"
+    assert kept["event.refused"].data["data"] == {"said": "anyway"}
+    assert kept["event.refused"].error
     await memory.close()
 
 

@@ -28,6 +28,7 @@ ORIGINS: tuple[Origin, ...] = ("user", "agent", "tool", "recalled", "imported")
 Clock: TypeAlias = Callable[[], datetime]
 
 MARK = "mark"
+REFUSED = "event.refused"  # stands in place of an event that could not be stored as it was
 NAME_CHARACTERS_MAX = 200  # a name is a word for a kind of event; longer ones are data in the wrong place
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
 DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mica.model import EventQuery
-from mica.store.matching import matches
+from mica.store.matching import matcher
 from mica.store.sqlite import SqliteCore
 from mica.testing import History, histories
 from mica.testing.builders import START_AT
@@ -40,4 +40,4 @@ def test_what_matches_is_what_a_store_finds(history: History, queries: list[Even
         found = [{event.id for event in store.events(query)} for query in queries]
         store.close()
 
-    assert found == [{event.id for event in log if matches(event, query)} for query in queries]
+    assert found == [{event.id for event in log if matcher(query)(event)} for query in queries]

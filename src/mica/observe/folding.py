@@ -7,12 +7,18 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from mica.errors import DuplicateEvent, InvalidEvent, StoreError
-from mica.model import Appended, Event
+from mica.model import REFUSED, Appended, Event, make_event
 from mica.observe.journal import Journal, has_others, leftovers
 
 BATCH_MAX = 1_000  # one transaction: a full sync is cheap beside it, and readers wait for milliseconds
 GATHER_S = 0.02  # the background lets events gather for so long: one transaction for all of them
 RETRY_S = 1.0  # how long the background waits before it tries a store again that could not be reached
+
+
+def _kept(event: Event, reason: str) -> Event:
+    """What is stored in place of an event that cannot be: its name, its data, and why. Nothing is lost."""
+    told: dict[str, object] = {"name": event.name, "text": reason, "data": event.data}
+    return make_event(event.id, REFUSED, told, at=event.at, context=event.context, error=True)
 
 
 class Folding:
@@ -79,8 +85,11 @@ class Folding:
     async def _append_one(self, event: Event) -> None:
         try:
             await self._append([event])
-        except (DuplicateEvent, InvalidEvent) as error:
+        except InvalidEvent as error:
             self._refused.append(error)  # told by the next flush; the events behind it must not wait for it
+            await self._append([_kept(event, str(error))])
+        except DuplicateEvent as error:
+            self._refused.append(error)
 
     async def _keep_folding(self) -> None:
         while True:

@@ -21,7 +21,7 @@ from zlib import crc32
 import msgspec
 
 from mica.errors import InvalidEvent, StoreFull, StoreUnavailable
-from mica.model import EMPTY, EPOCH, ORIGINS, Context, Event, WriterId, encode_data, event_id, make_event
+from mica.model import EMPTY, EPOCH, ORIGINS, REFUSED, Context, Event, WriterId, encode_data, event_id, make_event
 
 MAGIC = b"mica-seg"
 VERSION = 1
@@ -112,7 +112,7 @@ class Segment:
         identifier = event_id(self.writer, self.base + index)
         at = EPOCH + timedelta(microseconds=read.at)
         told = {"name": read.name, "text": reason, "data": repr(read.data)}
-        return make_event(identifier, "event.refused", told, at=at, context=EMPTY, error=True)
+        return make_event(identifier, REFUSED, told, at=at, context=EMPTY, error=True)
 
     def read(self, index: int) -> Event | None:
         """The event of a frame; None for a frame that holds a context. Raises ValueError when it is damaged."""

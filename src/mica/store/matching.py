@@ -9,13 +9,11 @@ from mica.store.protocol import wanted_terms
 from mica.words import terms
 
 
-def matches(event: Event, query: EventQuery) -> bool:
-    """Whether every given field of the query holds; its limit says how many to read, not which."""
-    return matcher(query)(event)
-
-
 def matcher(query: EventQuery) -> Callable[[Event], bool]:
-    """The same for many events: the query is read once. Raises InvalidInput when its text has no word to look for."""
+    """Whether every given field of a query holds for an event; its limit says how many to read, not which.
+
+    Raises InvalidInput when its text has no word to look for.
+    """
     wanted = frozenset(wanted_terms(query.text)) if query.text is not None else frozenset[str]()
     patterns = [name_pattern(pattern) for pattern in query.names]
 
