@@ -38,8 +38,10 @@ from mica.observe import logs
 from mica.observe.clients import claude_code
 from mica.observe.clients.records import lines
 from mica.observe.context import Here, Scope, age_s, carrier, current, environment, narrowed, received
+from mica.observe.emitter import Emit
 from mica.observe.folding import Folding
-from mica.observe.journal import Emit, Journal, backlog, damaged_in
+from mica.observe.journal import Journal
+from mica.observe.leftovers import backlog, damaged_in
 from mica.observe.redact import redact
 from mica.select import chains
 from mica.select.budget import fit

@@ -91,15 +91,18 @@ def _base32(number: int) -> str:
 # -- Context --------------------------------------------------------------------------------------------------
 
 
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LABEL_CHARACTERS_MAX)]
+
+
 class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where an event came from. Stored once, named by its content, shared by all events that have it."""
 
-    session: str | None = None
-    agent: str | None = None
-    user: str | None = None
-    task: str | None = None
-    correlation: str | None = None
-    labels: tuple[tuple[str, str], ...] = ()
+    session: Label | None = None
+    agent: Label | None = None
+    user: Label | None = None
+    task: Label | None = None
+    correlation: Label | None = None
+    labels: tuple[tuple[str, Label], ...] = ()
 
     @property
     def id(self) -> ContextId:
@@ -108,15 +111,17 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def check(self) -> None:
         """Raise InvalidContext when a field is not what a context holds."""
         given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "labels"}
-        for name, value in [*((n, v) for n, v in given.items() if v is not None), *self.labels]:
-            _check_label(name, value)
+        _check_labels({name: value for name, value in given.items() if value is not None})
+        _check_labels(dict(self.labels))
 
     def with_(self, *, labels: Mapping[str, str] | None = None, **fields: str | None) -> Context:
         """This context with some fields replaced and labels added. Raises InvalidContext on a bad value."""
         given = {name: value for name, value in fields.items() if value is not None}
-        for name, value in (given | dict(labels or {})).items():
-            _check_label(name, value)
-        merged = tuple(sorted({**dict(self.labels), **(labels or {})}.items()))
+        _check_labels(given)
+        merged = self.labels
+        if labels:
+            _check_labels(labels)
+            merged = tuple(sorted({**dict(merged), **labels}.items()))
         return msgspec.structs.replace(self, labels=merged, **given)
 
 
@@ -126,6 +131,13 @@ EMPTY = Context()
 @lru_cache(maxsize=4_096)
 def _context_id(context: Context) -> ContextId:
     return ContextId(blake2b(msgspec.json.encode(context), digest_size=16).hexdigest())
+
+
+def _check_labels(given: Mapping[str, str]) -> None:
+    for name, value in given.items():
+        if type(value) is str and 0 < len(value) <= LABEL_CHARACTERS_MAX and value.isascii() and name.isascii():
+            continue  # as almost all are
+        _check_label(name, value)
 
 
 def _check_label(name: str, value: object) -> None:

@@ -22,9 +22,11 @@ import mica
 from mica import Context, EventQuery, Memory
 from mica.errors import Backlogged, InvalidContext, StoreFull, StoreUnavailable
 from mica.model import Event, Ref
+from mica.observe import emitter as emitter_module
 from mica.observe import journal as journal_module
 from mica.observe.context import Here
-from mica.observe.journal import Journal, leftovers
+from mica.observe.journal import Journal
+from mica.observe.leftovers import leftovers
 from mica.observe.segment import SUFFIX
 from mica.settings import Settings
 
@@ -111,7 +113,7 @@ def test_what_is_not_folded_stays_and_is_read_once(tmp_path: Path) -> None:
     events = left(tmp_path)
 
     assert [event.id for event in events] == [ref.id for ref in refs[len(refs) - len(events) :]]
-    assert 1_000 <= len(events) <= 2_000
+    assert 1_000 <= len(events) <= 2_001  # the context is a frame of its own
     assert left(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -270,7 +272,7 @@ def test_a_full_disk_is_an_error_before_anything_is_written(tmp_path: Path, monk
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(StoreFull, match="No space left"):
-        journal.emit("large", {"text": "x" * 1_000_000})
+        journal.emit("large", {"text": "x" * 2_000_000})
     monkeypatch.undo()
     journal.emit("after")
     assert [event.name for event in drained(journal)] == ["kept", "after"]
@@ -432,11 +434,11 @@ def test_times_far_away_are_kept() -> None:
 
 def test_a_lock_that_nobody_holds_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt between taking the lock and using it must not stop the process for ever."""
-    monkeypatch.setattr(journal_module, "LOCK_PATIENCE_S", 0.01)
+    monkeypatch.setattr(emitter_module, "LOCK_PATIENCE_S", 0.01)
     journal = open_journal(None)
     journal.emit("before")
     cells = [cell.cell_contents for cell in journal.emit.__closure__ or ()]  # type: ignore[attr-defined]  # a closure
-    [take] = [content for content in cells if getattr(content, "__name__", "") == "acquire"]
+    [take] = [content for content in cells if getattr(content, "__name__", "") == "pop"]
     take()
     journal.emit("after")
     assert [event.name for event in drained(journal)] == ["before", "after"]

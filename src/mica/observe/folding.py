@@ -8,7 +8,8 @@ from pathlib import Path
 
 from mica.errors import DuplicateEvent, InvalidEvent, StoreError
 from mica.model import REFUSED, Appended, Event, make_event
-from mica.observe.journal import Journal, has_others, leftovers
+from mica.observe.journal import Journal
+from mica.observe.leftovers import has_others, leftovers
 
 BATCH_MAX = 1_000  # one transaction: a full sync is cheap beside it, and readers wait for milliseconds
 GATHER_S = 0.02  # the background lets events gather for so long: one transaction for all of them

@@ -19,7 +19,7 @@ from typing import ParamSpec, Protocol, TypeVar, cast
 
 from mica.errors import InvalidContext, InvalidInput
 from mica.observe.context import FIELDS, Here, Scope, narrowed
-from mica.observe.journal import Emit
+from mica.observe.emitter import Emit
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,0 +1,351 @@
+"""`emit`: one encode, one copy into a mapped segment, one word that commits it.
+
+It is the hot path of everything, so all it needs is at hand in one closure, and what events have in common is worked
+out once: the block they are emitted in, the parent they descend from, the context's number in the segment. Such a
+finding is one tuple whose first item says what it belongs to; threads may replace it at any time, none sees a half.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from mmap import mmap
+from time import monotonic, sleep, time_ns
+from types import CodeType, FrameType
+from typing import Protocol
+
+from mica.errors import InvalidEvent
+from mica.model import (
+    MARK,
+    ORIGINS,
+    Clock,
+    Context,
+    Event,
+    Origin,
+    Ref,
+    WriterId,
+    check_mark,
+    check_name,
+    check_time,
+    decode_data,
+    encode_data,
+    microseconds,
+    origin_number,
+)
+from mica.observe.context import Here, current_frame
+from mica.observe.segment import (
+    END_MASK,
+    ERROR,
+    MICROSECONDS,
+    ORIGIN_SHIFT,
+    SCOPE_SHIFT,
+    Segment,
+    check_context,
+    encode_frame,
+    encode_into,
+)
+
+CONTEXTS_MAX = 1_024  # known by their id; beyond that by their content again, a microsecond each
+NAMES_MAX = 10_000  # remembered as checked; a name is a kind of event, there are dozens
+LOCK_PATIENCE_S = 1.0  # a token is away for a microsecond, or for the making of a segment
+LOCK_RETRY_S = 0.0001
+FLOAT = 0xCB  # MessagePack's mark of a float; few events have a byte like it
+NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search  # a float that JSON cannot hold, or bytes that look so
+NOTHING: Mapping[str, object] = {}
+AGENT_NAME: Origin = "agent"
+AGENT = ORIGINS.index(AGENT_NAME) << ORIGIN_SHIFT
+
+Place = tuple[object, Context, Ref | None]  # a block; the context and the parent that events have in it
+Line = tuple[
+    object, tuple[object, ...], int, WriterId | None, int
+]  # a parent; lineage as written, depth, root of its child
+
+
+class Emit(Protocol):
+    """Records that something happened."""
+
+    def __call__(
+        self,
+        name: str,
+        data: Mapping[str, object] | None = None,
+        *,
+        parent: Event | Ref | None = None,
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        error: bool = False,
+        at: datetime | None = None,
+    ) -> Ref: ...
+
+
+class Writer(Protocol):
+    """Whose segments are written."""
+
+    writer: WriterId
+
+    def roll(self, frame_bytes: int, base: int) -> Segment:
+        """A new segment that has room for this frame, its first sequence being `base`."""
+
+    def within(self) -> Writer:
+        """Another writer, for an event that is emitted inside of an emit."""
+
+    def wake(self) -> None:
+        """Something waits for the store that had nothing to do before."""
+
+    emit: Emit
+
+
+def emitter(
+    journal: Writer, *, space: str, base_here: Here, clock: Clock | None, idle: list[bool]
+) -> tuple[Emit, Callable[[], None]]:
+    """`emit`, and a function that makes it begin anew with a segment of its own."""
+    tokens = [True]  # who has the token writes; a list is the cheapest lock there is
+    take, give = tokens.pop, tokens.append
+    now, encode, frames = time_ns, encode_into, current_frame
+    body = bytearray()  # the frame that is being written: a buffer used again is a quarter cheaper
+    writer = journal.writer
+    known_names: set[str] = set()
+    scopes: dict[int, int] = {}  # id of a context: its number in the segment, shifted
+    numbers: dict[Context, int] = {}
+    kept: list[Context] = []  # keeps those ids from being used again
+    place: Place = (object(), base_here.context, base_here.parent)
+    line: Line = (None, (), 0, None, 0)
+    scoped: Context | None = None  # the last event's context, and its number in the segment
+    scope = 0
+    area: mmap | bytearray = bytearray()
+    spine: memoryview | list[int] = []
+    position = limit = index = capacity = base = 0
+
+    # Callers name the arguments, as `Emit` asks; here they have places too, because filling in defaults that have
+    # none costs a tenth of the whole.
+    def emit(  # noqa: PLR0917
+        name: str,
+        data: Mapping[str, object] | None = None,
+        parent: Event | Ref | None = None,
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        error: bool = False,  # noqa: FBT001, FBT002
+        at: datetime | None = None,
+    ) -> Ref:
+        nonlocal place, line, scoped, scope, position, index
+        if context is None:
+            frame = frames()
+            here = place
+            if here[0] is not frame:
+                here = place = place_of(frame)
+            _, where, above = here
+            if parent is None:
+                parent = above
+        elif type(context) is Here:
+            where = context.context
+            if parent is None:
+                parent = context.parent
+        else:
+            where = context  # type: ignore[assignment]  # nothing else is left
+        if type(data) is not dict:
+            data = NOTHING if data is None else decode_data(encode_data(name, data))
+        if name not in known_names:
+            check_kind(name, data)
+        flags = AGENT if origin is AGENT_NAME else origin_number(name, origin) << ORIGIN_SHIFT
+        if error:
+            flags |= ERROR
+        if at is None:
+            time = now()
+        else:
+            check_time(name, at)
+            time = microseconds(at)
+            flags |= MICROSECONDS
+        below = line
+        if below[0] is not parent:
+            below = line = line_of(parent, name)
+        _, lineage, depth, root_writer, root = below
+        try:
+            take()
+        except IndexError:
+            if (inner := waited()) is not None:
+                given = Here(where, None if parent is None else parent.ref)
+                return inner.emit(name, data, context=given, origin=origin, error=error, at=at)
+        try:
+            if where is not scoped:
+                scope = scope_of(where)
+                scoped = where
+            encode((time, name, flags, data, lineage) if lineage else (time, name, flags, data), body)
+            if FLOAT in body and NOT_FINITE(body):
+                encode_data(name, data)  # a number that JSON cannot hold is refused now
+            end = position + len(body)
+            area[position:end] = body
+            spine[index] = scope | end  # the commit: one aligned word
+            position = end
+            sequence = base + index
+            index += 1
+        except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
+            sequence = write_slowly((time, name, flags, data, lineage), where)
+        except BaseException:
+            settle()
+            raise
+        finally:
+            give(True)  # noqa: FBT003
+        if idle:
+            wake()
+        return Ref(writer, sequence, depth, root_writer, root)
+
+    def place_of(frame: object) -> Place:
+        """What is emitted in this block is given."""
+        inner = frame
+        while frame is not None and frame.space != space:  # type: ignore[attr-defined]
+            frame = frame.outer  # type: ignore[attr-defined]
+        here = base_here if frame is None else frame.here  # type: ignore[attr-defined]
+        return inner, here.context, here.parent
+
+    def line_of(parent: Event | Ref | None, name: str) -> Line:
+        """What a child of this parent is given."""
+        if parent is None:
+            return None, (), 0, None, 0
+        try:
+            above = parent.ref
+            root_writer, root = above.root_writer, above.root_sequence
+        except AttributeError as problem:
+            reason = f"parent {parent!r} of {name!r} is no event; give what emit, mark or event returned"
+            raise InvalidEvent(reason) from problem
+        if root_writer is None:
+            root_writer, root = above.writer, above.sequence
+        depth = above.depth + 1
+        if above.writer == writer == root_writer:
+            return parent, (depth, above.sequence, root), depth, root_writer, root
+        return parent, (depth, above.sequence, root, above.writer, root_writer), depth, root_writer, root
+
+    def check_kind(name: str, data: Mapping[str, object]) -> None:
+        check_name(name)
+        if name == MARK:
+            check_mark(data)
+        elif len(known_names) < NAMES_MAX:
+            known_names.add(name)
+
+    def scope_of(context: Context) -> int:
+        """The number of a context in this segment, shifted; it is written when it has none."""
+        if (scope := scopes.get(id(context))) is not None:
+            return scope
+        number = numbers.get(context)
+        if number is None:
+            number = write_context(context)
+        if len(kept) >= CONTEXTS_MAX:
+            scopes.clear()
+            kept.clear()
+        scopes[id(context)] = number << SCOPE_SHIFT
+        kept.append(context)
+        return number << SCOPE_SHIFT
+
+    def write_context(context: Context) -> int:
+        try:
+            body = encode_frame((len(numbers) + 1, context))
+            check_context(body)
+        except (TypeError, ValueError):
+            context.check()  # says what is wrong
+            raise
+        if index >= capacity or position + len(body) > limit:
+            roll(len(body))
+            body = encode_frame((1, context))
+        number = numbers[context] = len(numbers) + 1
+        write(body, 0)
+        return number
+
+    def write_slowly(frame: tuple[int, str, int, Mapping[str, object], tuple[object, ...]], context: Context) -> int:
+        """Write what did not fit, or what is not as simple as it looked; returns the sequence."""
+        time, name, flags, data, lineage = frame
+        try:
+            body = encode_frame(frame)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            # Either it is refused with the reason, or JSON can hold it in its way: keys as text, large integers.
+            body = encode_frame((time, name, flags, encode_data(name, data), lineage))
+        scope = scope_of(context)
+        if index >= capacity or position + len(body) > limit:
+            roll(len(body) + len(encode_frame((1, context))))
+            scope = scope_of(context)
+        write(body, scope)
+        return base + index - 1
+
+    def write(body: bytes, scope: int) -> None:
+        nonlocal position, index
+        end = position + len(body)
+        area[position:end] = body
+        spine[index] = scope | end
+        position = end
+        index += 1
+
+    def roll(frame_bytes: int) -> None:
+        nonlocal area, spine, position, limit, index, capacity, base, scoped
+        segment = journal.roll(frame_bytes, base + index if capacity else 1)
+        scoped = None
+        scopes.clear()
+        numbers.clear()
+        kept.clear()
+        area, spine = segment.area, segment.spine
+        position, limit, index = segment.heap_at, segment.size_bytes, 0
+        capacity, base = segment.capacity, segment.base
+
+    def wake() -> None:
+        idle.clear()
+        journal.wake()
+
+    def settle() -> None:
+        """After an interruption: what the spine says stands, a copy without its word is overwritten."""
+        nonlocal position, index, scoped
+        scoped = None
+        while index < capacity and (word := spine[index]):
+            index += 1
+            position = word & END_MASK
+
+    def waited() -> Writer | None:
+        """The token is away. Inside of `emit` itself, as a signal handler is, another journal takes the event."""
+        inside: FrameType | None = sys._getframe(2)
+        if _is_inside(inside, emit.__code__):
+            return journal.within()
+        me, until = threading.get_ident(), monotonic() + LOCK_PATIENCE_S
+        while True:
+            try:
+                take()
+            except IndexError:
+                sleep(LOCK_RETRY_S)
+            else:
+                return None
+            if monotonic() > until:
+                until += LOCK_PATIENCE_S
+                others = [frame for thread, frame in sys._current_frames().items() if thread != me]
+                if not any(_is_inside(frame, emit.__code__) for frame in others):
+                    return None  # an interrupt hit between taking the token and using it: nobody has it
+
+    def restart() -> None:
+        nonlocal take, give, writer, line, scoped, area, spine, position, limit, index, capacity, base
+        tokens = [True]
+        take, give, writer = tokens.pop, tokens.append, journal.writer
+        line = (None, (), 0, None, 0)
+        scoped = None
+        area, spine = bytearray(), []
+        position = limit = index = capacity = base = 0
+
+    if clock is None:
+        return emit, restart
+
+    def emit_by_clock(
+        name: str,
+        data: Mapping[str, object] | None = None,
+        *,
+        parent: Event | Ref | None = None,
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        error: bool = False,
+        at: datetime | None = None,
+    ) -> Ref:
+        return emit(name, data, parent, context, origin, error, clock() if at is None else at)
+
+    return emit_by_clock, restart
+
+
+def _is_inside(frame: FrameType | None, code: CodeType) -> bool:
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False

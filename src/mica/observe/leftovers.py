@@ -1,0 +1,161 @@
+"""The folders of writers: held while a writer lives, claimed and emptied by the next who opens the space."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from mica.errors import StoreUnavailable
+from mica.model import Event
+from mica.observe.segment import SUFFIX, Segment, load_segment
+
+LOCK = "lock"
+DAMAGED = ".damaged"
+
+
+class Home:
+    """The folder of a writer, held by a lock while the writer lives."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def make(cls, path: Path) -> Home:
+        """A new folder. It gets its name only when it is locked, so that nobody takes it for a dead writer's."""
+        unnamed = path.with_name(f".{path.name}")
+        try:
+            unnamed.mkdir(mode=0o700, parents=True)
+            descriptor = os.open(unnamed / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unnamed.rename(path)
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY) and path.is_dir():
+                reason = f"another process writes in {path}; two writers cannot share a folder"
+            else:
+                reason = f"cannot write in {path}: {error.strerror}; choose another place with MICA_HOME"
+            raise StoreUnavailable(reason) from error
+        return cls(path, descriptor)
+
+    @classmethod
+    def claim(cls, path: Path) -> Home | None:
+        """The folder of a writer that is gone; None while it lives, or when somebody else claims it."""
+        try:
+            descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
+        return cls(path, descriptor)
+
+    def release(self) -> None:
+        """Let go; an empty folder is removed."""
+        with suppress(OSError):
+            if not [file for file in self.path.iterdir() if file.name != LOCK]:
+                (self.path / LOCK).unlink()
+                self.path.rmdir()
+        os.close(self._descriptor)
+
+    def forget(self) -> None:
+        """In a forked child: the lock is the parent's."""
+        os.close(self._descriptor)
+
+
+class Leftover:
+    """What a writer that is gone has left: read, folded and removed by whoever opens the space next."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self.damaged: list[str] = []
+        self._segments: list[Segment] = []
+        self._spoiled: set[Path] = set()  # kept under another name when all that can be read is stored
+        for path in sorted(home.path.glob(f"*{SUFFIX}")):
+            self._take(path)
+
+    def _take(self, path: Path) -> None:
+        try:
+            segment = load_segment(path)
+            problem = segment.recover() if segment is not None else None
+        except StoreUnavailable as error:  # of a newer version: it waits for a newer mica
+            self.damaged.append(str(error))
+            return
+        except (OSError, ValueError) as error:
+            self.damaged.append(f"{path} cannot be read: {error}")
+            path.rename(path.with_suffix(SUFFIX + DAMAGED))
+            return
+        if segment is None:
+            path.unlink(missing_ok=True)
+            return
+        if problem is not None:
+            self.damaged.append(f"{path}: {problem}")
+            self._spoiled.add(path)
+        self._segments.append(segment)
+
+    @property
+    def waiting(self) -> int:
+        return sum(segment.count - segment.folded for segment in self._segments)
+
+    def batches(self, limit: int) -> Iterator[list[Event]]:
+        """All events, some at a time. Asking for the next says that the last is in the store."""
+        for segment in self._segments:
+            while segment.folded < segment.count:
+                events, reached = segment.events(limit)
+                if events:
+                    yield events
+                segment.mark_folded(reached)
+
+    def close(self) -> None:
+        """Remove what is folded; keep what is damaged under another name."""
+        for segment in self._segments:
+            path = segment.path
+            if segment.folded < segment.count:
+                segment.close()
+            elif path is not None and path in self._spoiled:
+                segment.close()
+                path.rename(path.with_suffix(SUFFIX + DAMAGED))
+            else:
+                segment.remove()
+        self._home.release()
+
+
+def leftovers(folder: Path | None) -> Iterator[Leftover]:
+    """What dead writers have left in a folder. Folders of living writers are left alone."""
+    for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
+        if not path.name.startswith(".") and (home := Home.claim(path)) is not None:
+            yield Leftover(home)
+
+
+def has_others(folder: Path, *, own: str) -> bool:
+    """Whether another writer has a folder here, alive or not."""
+    try:
+        return any(name != own and not name.startswith(".") for name in os.listdir(folder))  # noqa: PTH208 - every read
+    except OSError:
+        return False
+
+
+def damaged_in(folder: Path | None) -> list[str]:
+    """What lies in a folder under another name because it could not be read whole."""
+    found = sorted(folder.rglob(f"*{SUFFIX}{DAMAGED}")) if folder is not None and folder.is_dir() else []
+    return [f"{path} was damaged; what was whole in it is stored, look at it and remove it" for path in found]
+
+
+def backlog(folder: Path | None) -> tuple[int, int]:
+    """How many frames wait for the store in a folder, of living and dead writers, and the bytes that they take."""
+    waiting = size = 0
+    for path in sorted(folder.rglob(f"*{SUFFIX}")) if folder is not None else ():
+        try:
+            segment = load_segment(path)
+        except (OSError, StoreUnavailable):
+            segment = None  # folded meanwhile, or of another version: its bytes count
+        size += path.stat().st_size if path.exists() else 0
+        if segment is not None:
+            waiting += segment.refreshed() - segment.folded
+            segment.close()
+    return waiting, size
