@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput, MicaError, StoreError, UnknownEvent
+from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput, MicaError, UnknownEvent
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
     MARK,
@@ -610,11 +610,8 @@ class Memory:
             return
         self._is_closed = True
         try:
-            await self._stored()
-        except StoreError:
-            pass  # nothing is lost: the segments stay
-        finally:
             await self._folding.close()
+        finally:
             self._journal.close()
             await self._store.close()
 

@@ -30,6 +30,7 @@ Clock: TypeAlias = Callable[[], datetime]
 MARK = "mark"
 REFUSED = "event.refused"  # stands in place of an event that could not be stored as it was
 NAME_CHARACTERS_MAX = 200  # a name is a word for a kind of event; longer ones are data in the wrong place
+SHORT = 200  # an ASCII text of so few characters needs no closer look
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
 DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack
 PAYLOAD_BYTES_MAX = 256 * 2**20  # SQLite refuses rows near 1 GB, and a payload is held in memory a few times over
@@ -110,19 +111,35 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def check(self) -> None:
         """Raise InvalidContext when a field is not what a context holds."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "labels"}
-        _check_labels({name: value for name, value in given.items() if value is not None})
-        _check_labels(dict(self.labels))
+        fields = self.session, self.agent, self.user, self.task, self.correlation
+        for name, value in zip(self.__struct_fields__, fields, strict=False):
+            if value is not None and not (type(value) is str and value.isascii() and 0 < len(value) <= SHORT):
+                _check_label(name, value)
+        for name, value in self.labels:
+            if not (type(value) is str and value.isascii() and 0 < len(value) <= SHORT and name.isascii()):
+                _check_label(name, value)
 
-    def with_(self, *, labels: Mapping[str, str] | None = None, **fields: str | None) -> Context:
+    def with_(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        user: str | None = None,
+        task: str | None = None,
+        correlation: str | None = None,
+    ) -> Context:
         """This context with some fields replaced and labels added. Raises InvalidContext on a bad value."""
-        given = {name: value for name, value in fields.items() if value is not None}
-        _check_labels(given)
-        merged = self.labels
-        if labels:
-            _check_labels(labels)
-            merged = tuple(sorted({**dict(merged), **labels}.items()))
-        return msgspec.structs.replace(self, labels=merged, **given)
+        context = Context(
+            session=self.session if session is None else session,
+            agent=self.agent if agent is None else agent,
+            user=self.user if user is None else user,
+            task=self.task if task is None else task,
+            correlation=self.correlation if correlation is None else correlation,
+            labels=tuple(sorted({**dict(self.labels), **labels}.items())) if labels else self.labels,
+        )
+        context.check()
+        return context
 
 
 EMPTY = Context()
@@ -131,13 +148,6 @@ EMPTY = Context()
 @lru_cache(maxsize=4_096)
 def _context_id(context: Context) -> ContextId:
     return ContextId(blake2b(msgspec.json.encode(context), digest_size=16).hexdigest())
-
-
-def _check_labels(given: Mapping[str, str]) -> None:
-    for name, value in given.items():
-        if type(value) is str and 0 < len(value) <= LABEL_CHARACTERS_MAX and value.isascii() and name.isascii():
-            continue  # as almost all are
-        _check_label(name, value)
 
 
 def _check_label(name: str, value: object) -> None:

@@ -184,9 +184,11 @@ def narrowed(
 ) -> Here:
     """`here` with some fields replaced, labels added and, if given, another parent."""
     context = here.context.with_(labels=labels, **fields)
-    if parent is not None and not isinstance(parent, Event | Ref):
+    if parent is None:
+        return Here(context, here.parent)
+    if not isinstance(parent, (Event, Ref)):
         raise InvalidContext(f"parent {parent!r} is no event; give what emit, mark or event returned")
-    return Here(context, here.parent if parent is None else parent.ref)
+    return Here(context, parent.ref)
 
 
 # -- Carriers -------------------------------------------------------------------------------------------------

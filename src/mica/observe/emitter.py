@@ -169,7 +169,7 @@ def emitter(
                 return inner.emit(name, data, context=given, origin=origin, error=error, at=at)
         try:
             if where is not scoped:
-                scope = scope_of(where)
+                scope = scope_of(where, context is None)
                 scoped = where
             encode((time, name, flags, data, lineage) if lineage else (time, name, flags, data), body)
             if FLOAT in body and NOT_FINITE(body):
@@ -223,13 +223,13 @@ def emitter(
         elif len(known_names) < NAMES_MAX:
             known_names.add(name)
 
-    def scope_of(context: Context) -> int:
+    def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - as quick as it can be
         """The number of a context in this segment, shifted; it is written when it has none."""
         if (scope := scopes.get(id(context))) is not None:
             return scope
         number = numbers.get(context)
         if number is None:
-            number = write_context(context)
+            number = write_context(context, is_checked=is_checked)
         if len(kept) >= CONTEXTS_MAX:
             scopes.clear()
             kept.clear()
@@ -237,10 +237,11 @@ def emitter(
         kept.append(context)
         return number << SCOPE_SHIFT
 
-    def write_context(context: Context) -> int:
+    def write_context(context: Context, *, is_checked: bool) -> int:
         try:
             body = encode_frame((len(numbers) + 1, context))
-            check_context(body)
+            if not is_checked:
+                check_context(body)
         except (TypeError, ValueError):
             context.check()  # says what is wrong
             raise

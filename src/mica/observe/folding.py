@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from mica.errors import DuplicateEvent, InvalidEvent, StoreError
 from mica.model import REFUSED, Appended, Event, make_event
 from mica.observe.journal import Journal
-from mica.observe.leftovers import has_others, leftovers
+from mica.observe.leftovers import Leftover, has_others, leftovers
+from mica.observe.segment import Stretch
 
 BATCH_MAX = 1_000  # one transaction: a full sync is cheap beside it, and readers wait for milliseconds
 GATHER_S = 0.02  # the background lets events gather for so long: one transaction for all of them
 RETRY_S = 1.0  # how long the background waits before it tries a store again that could not be reached
+BUSY_SHARE = 0.1  # of the time, for the background, while events come faster than it stores them
+HURRY_BYTES = 2**28  # what may wait meanwhile; beyond that the background takes all the time it needs
+CLOSE_S = 1.0  # how long closing goes on with what dead writers have left; the next who opens the space does the rest
 
 
 def _kept(event: Event, reason: str) -> Event:
@@ -33,7 +37,9 @@ class Folding:
         self._append = append
         self._folder = folder
         self._journal: Journal | None = None
+        self._left: list[Leftover] = []  # claimed, not all of it stored
         self._refused: list[Exception] = []
+        self._claiming = asyncio.Lock()
         self._folding = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -51,37 +57,66 @@ class Folding:
     async def flush(self) -> None:
         """Store everything that was emitted before. Raises what the store raised, or the reason of a refused event."""
         async with self._folding:
-            await self._adopt()
-            if self._journal is not None:
-                await self._fold(self._journal.batches(BATCH_MAX))
+            await self._claim()
+            for leftover in list(self._left):
+                await self._fold(leftover)
+                self._release(leftover)
+            await self._fold(self._journal)
         if self._refused:
             raise self._refused.pop(0)
+
+    async def waiting(self) -> list[Stretch]:
+        """What is not in the store yet, of this process and of those that are gone."""
+        await self._claim()
+        own = self._journal.unfolded() if self._journal is not None else []
+        return [stretch for leftover in self._left for stretch in leftover.unfolded()] + own
 
     async def close(self) -> None:
         """End. What the store does not take now stays on disk for the next who opens the space."""
         self._task.cancel()
         await asyncio.wait([self._task])
+        try:
+            async with self._folding:
+                await self._fold(self._journal)
+            async with asyncio.timeout(CLOSE_S):
+                await self.flush()
+        except (StoreError, TimeoutError):
+            pass  # nothing is lost: the segments stay
+        finally:
+            for leftover in list(self._left):
+                self._release(leftover)
 
-    async def _adopt(self) -> None:
-        """Fold what writers have left that are gone. Looking costs one listing of a folder, so every flush looks."""
-        own = self._journal.writer if self._journal is not None else ""
-        if self._folder is None or not has_others(self._folder, own=own):
-            return
-        found = leftovers(self._folder)
-        while (leftover := await asyncio.to_thread(next, found, None)) is not None:  # reads whole segments
-            try:
-                await self._fold(leftover.batches(BATCH_MAX))
-            finally:
-                self.damaged += [problem for problem in leftover.damaged if problem not in self.damaged]
-                leftover.close()
+    async def _claim(self) -> None:
+        """Take what writers have left that are gone. Looking costs one listing of a folder, so every flush looks."""
+        async with self._claiming:
+            known = {self._journal.writer if self._journal is not None else "", *(each.writer for each in self._left)}
+            if self._folder is not None and has_others(self._folder, known=known):
+                found = leftovers(self._folder)
+                while (leftover := await asyncio.to_thread(next, found, None)) is not None:
+                    self._left.append(leftover)
 
-    async def _fold(self, batches: Iterable[list[Event]]) -> None:
-        for batch in batches:
-            try:
-                await self._append(batch)
-            except (DuplicateEvent, InvalidEvent):
-                for event in batch:
-                    await self._append_one(event)
+    def _release(self, leftover: Leftover) -> None:
+        self.damaged += [problem for problem in leftover.damaged if problem not in self.damaged]
+        self._left.remove(leftover)
+        leftover.close()
+
+    async def _fold(self, waiting: Journal | Leftover | None) -> None:
+        while waiting is not None and await self._fold_some(waiting):
+            pass
+
+    async def _fold_some(self, waiting: Journal | Leftover) -> bool:
+        """Store the next batch; False when there is none."""
+        batch = waiting.batch(BATCH_MAX)
+        if batch is None:
+            return False
+        try:
+            if batch.events:
+                await self._append(batch.events)
+        except (DuplicateEvent, InvalidEvent):
+            for event in batch.events:
+                await self._append_one(event)
+        waiting.stored(batch)
+        return True
 
     async def _append_one(self, event: Event) -> None:
         try:
@@ -98,9 +133,20 @@ class Folding:
             self._wanted.clear()
             await asyncio.sleep(GATHER_S)
             try:
-                await self.flush()
+                await self._flush_calmly()
             except StoreError:
                 await asyncio.sleep(RETRY_S)
                 self._wanted.set()
             except Exception as error:  # noqa: BLE001 - nobody awaited this flush: kept for one who does
                 self._refused.insert(0, error)
+
+    async def _flush_calmly(self) -> None:
+        """Flush; but while events come faster than they are stored, leave most of the time to those who emit them."""
+        while (journal := self._journal) is not None and journal.waiting > BATCH_MAX:
+            began, before = self._loop.time(), journal.waiting
+            async with self._folding:
+                await self._fold_some(journal)
+            took = self._loop.time() - began
+            if journal.waiting > before and journal.size_bytes < HURRY_BYTES:
+                await asyncio.sleep(took / BUSY_SHARE)
+        await self.flush()

@@ -12,15 +12,15 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from mica.errors import Backlogged, StoreUnavailable
-from mica.model import Clock, Event, new_writer
+from mica.model import Clock, new_writer
 from mica.observe.context import Here
 from mica.observe.emitter import Emit, emitter
 from mica.observe.leftovers import Home
-from mica.observe.segment import Segment, make_segment
+from mica.observe.segment import Batch, Segment, Stretch, make_segment
 
 EVENTS_FIRST, EVENTS_MAX = 4_096, 32_768  # of a segment: quiet processes stay small, busy ones roll once a second
 HEAP_BYTES_FIRST, HEAP_BYTES_MAX = 2**20, 2**23
@@ -59,11 +59,15 @@ class Journal:
         """What the segments take that hold something for the store."""
         return sum(segment.size_bytes for segment in self._segments if segment.folded < segment.refreshed())
 
+    def unfolded(self) -> list[Stretch]:
+        """What is not in the store yet."""
+        segments = [Stretch(each, each.folded, each.refreshed()) for each in list(self._segments)]
+        return [each for each in segments if each.first < each.last] + (self._inner.unfolded() if self._inner else [])
+
     @property
     def waiting(self) -> int:
         """How many frames are not folded yet."""
-        own = sum(segment.refreshed() - segment.folded for segment in list(self._segments))
-        return own + (self._inner.waiting if self._inner else 0)
+        return sum(last - first for _, first, last in self.unfolded())
 
     def sync(self) -> None:
         """Return when everything emitted before survives power loss. Those who wait at once share one sync."""
@@ -73,27 +77,24 @@ class Journal:
         if self._inner is not None:
             self._inner.sync()
 
-    def batches(self, limit: int) -> Iterator[list[Event]]:
-        """What waits for the store, oldest first, some at a time. Asking for the next says that the last is stored."""
-        while True:
-            self._idle[:] = [True]  # before looking: what comes after this look wakes the fold again
-            segments = [segment for segment in self._segments if segment.folded < segment.refreshed()]
-            if not segments:
-                break
-            self._idle.clear()
-            for segment in segments:
-                yield from self._fold(segment, limit)
-        if self._inner is not None:
-            yield from self._inner.batches(limit)
+    def batch(self, limit: int) -> Batch | None:
+        """The next events for the store, oldest first; None when nothing waits."""
+        self._idle[:] = [True]  # before looking: what comes after this look wakes the fold again
+        for segment in list(self._segments):
+            if segment.folded < segment.refreshed():
+                self._idle.clear()
+                return segment.batch(limit)
+            self._drop(segment)
+        return self._inner.batch(limit) if self._inner is not None else None
 
-    def _fold(self, segment: Segment, limit: int) -> Iterator[list[Event]]:
-        while segment.folded < segment.refreshed():
-            events, reached = segment.events(limit)
-            if events:
-                yield events
-            segment.mark_folded(reached)
-        if segment is not self._segments[-1]:
-            with self._syncing:
+    def stored(self, batch: Batch) -> None:
+        """The events of a batch are in the store."""
+        batch.segment.mark_folded(batch.reached)
+
+    def _drop(self, segment: Segment) -> None:
+        """Remove a segment that is folded whole, unless it is the one that is written."""
+        with self._syncing:
+            if segment in self._segments[:-1]:
                 self._segments.remove(segment)
                 segment.remove()
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from mica.errors import StoreUnavailable
-from mica.model import Event
-from mica.observe.segment import SUFFIX, Segment, load_segment
+from mica.observe.segment import SUFFIX, Batch, Segment, Stretch, load_segment
 
 LOCK = "lock"
 DAMAGED = ".damaged"
@@ -94,22 +93,35 @@ class Leftover:
             path.unlink(missing_ok=True)
             return
         if problem is not None:
-            self.damaged.append(f"{path}: {problem}")
-            self._spoiled.add(path)
+            self._spoil(segment, problem)
         self._segments.append(segment)
 
     @property
-    def waiting(self) -> int:
-        return sum(segment.count - segment.folded for segment in self._segments)
+    def writer(self) -> str:
+        return self._home.path.name
 
-    def batches(self, limit: int) -> Iterator[list[Event]]:
-        """All events, some at a time. Asking for the next says that the last is in the store."""
+    def unfolded(self) -> list[Stretch]:
+        """What is not in the store yet."""
+        return [Stretch(each, each.folded, each.count) for each in self._segments if each.folded < each.count]
+
+    def batch(self, limit: int) -> Batch | None:
+        """The next events for the store; None when all of them are there."""
         for segment in self._segments:
             while segment.folded < segment.count:
-                events, reached = segment.events(limit)
-                if events:
-                    yield events
-                segment.mark_folded(reached)
+                try:
+                    return segment.batch(limit)
+                except (ValueError, KeyError):
+                    self._spoil(segment, segment.cut())
+        return None
+
+    def stored(self, batch: Batch) -> None:
+        """The events of a batch are in the store."""
+        batch.segment.mark_folded(batch.reached)
+
+    def _spoil(self, segment: Segment, problem: str) -> None:
+        if segment.path is not None:
+            self.damaged.append(f"{segment.path}: {problem}")
+            self._spoiled.add(segment.path)
 
     def close(self) -> None:
         """Remove what is folded; keep what is damaged under another name."""
@@ -132,10 +144,10 @@ def leftovers(folder: Path | None) -> Iterator[Leftover]:
             yield Leftover(home)
 
 
-def has_others(folder: Path, *, own: str) -> bool:
-    """Whether another writer has a folder here, alive or not."""
+def has_others(folder: Path, *, known: Collection[str]) -> bool:
+    """Whether a writer that is not known has a folder here, alive or not."""
     try:
-        return any(name != own and not name.startswith(".") for name in os.listdir(folder))  # noqa: PTH208 - every read
+        return any(name not in known and not name.startswith(".") for name in os.listdir(folder))  # noqa: PTH208 - every read
     except OSError:
         return False
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 from zlib import crc32
 
 import msgspec
@@ -49,7 +49,7 @@ _ARRAY = b"\xdd"  # what turns frames end to end into one MessagePack array, wit
 Body = dict[str, object]
 
 
-class _Lineage(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class Lineage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     depth: int = 0
     parent: int = 0  # sequences; of the same writer unless the last two say another
     root: int = 0
@@ -57,21 +57,28 @@ class _Lineage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     root_writer: WriterId | None = None
 
 
-class _Frame(msgspec.Struct, array_like=True):
+class Frame(msgspec.Struct, array_like=True, gc=False):
+    """An event as it is written, its data not decoded yet; or a context with its number."""
+
     at: int  # nanoseconds since 1970; microseconds where a flag says so, for times further away; a context's number
     name: str | Context
     flags: int = 0
-    data: dict[object, object] | bytes = b""  # bytes: JSON already
-    lineage: _Lineage = _Lineage()
+    data: msgspec.Raw = msgspec.Raw(b"\x80")
+    lineage: Lineage = Lineage()
+
+    @property
+    def microseconds(self) -> int:
+        return self.at if self.flags & MICROSECONDS else self.at // 1_000
 
     @property
     def moment(self) -> datetime:
-        return EPOCH + timedelta(microseconds=self.at if self.flags & MICROSECONDS else self.at // 1_000)
+        return EPOCH + timedelta(microseconds=self.microseconds)
 
 
 encode_frame, encode_into = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Encoder().encode_into
 check_context = msgspec.msgpack.Decoder(tuple[int, Context]).decode  # raises where a field is not what it should be
-_frames = msgspec.msgpack.Decoder(list[_Frame])
+_bodies = msgspec.msgpack.Decoder(dict[object, object] | bytes)  # bytes: JSON already
+_frames = msgspec.msgpack.Decoder(list[Frame])
 
 
 class Segment:
@@ -112,47 +119,45 @@ class Segment:
         self.count = first
         return first
 
-    def events(self, limit: int) -> tuple[list[Event], int]:
-        """Up to `limit` events that are not folded, and the number of frames they reach to."""
+    def batch(self, limit: int) -> Batch:
+        """What up to `limit` frames hold that are not folded. Raises ValueError when one is damaged."""
         first, last = self.folded, min(self.count, self.folded + limit)
         try:
-            return self.read(first, last), last
+            return Batch(self, self.read(first, last), last)
         except InvalidEvent:
             one_by_one = (self._read_or_refused(index) for index in range(first, last))
-            return [event for event in one_by_one if event is not None], last
+            return Batch(self, [event for event in one_by_one if event is not None], last)
 
     def read(self, first: int, last: int) -> list[Event]:
         """The events of some frames, contexts left out. Raises ValueError when a frame is damaged."""
         words = self.spine[first:last].tolist()
         found = []
-        for index, (word, frame) in enumerate(zip(words, self._decoded(first, last), strict=True), first):
-            if word >> SCOPE_SHIFT == 0:
-                self._learn(frame)
+        for index, (word, frame) in enumerate(zip(words, self.frames(first, last), strict=True), first):
+            if word >> SCOPE_SHIFT:
+                found.append(self.event(index, frame))
             else:
-                found.append(self._event(index, word >> SCOPE_SHIFT, frame))
+                self._learn(frame)
         return found
 
-    def _decoded(self, first: int, last: int) -> list[_Frame]:
+    def frames(self, first: int, last: int) -> list[Frame]:
+        """Some frames, decoded in one call. Raises ValueError when one is damaged."""
         start = self.spine[first - 1] & END_MASK if first else self.heap_at
         end = self.spine[last - 1] & END_MASK if last else self.heap_at
         return _frames.decode(_ARRAY + (last - first).to_bytes(4) + self.area[start:end])
 
-    def _learn(self, frame: _Frame) -> None:
-        if not isinstance(frame.name, Context):
-            raise ValueError("a frame without a context is no context")
-        self.contexts[frame.at] = frame.name
-
-    def _event(self, index: int, scope: int, frame: _Frame) -> Event:
+    def event(self, index: int, frame: Frame) -> Event:
+        """The event of a frame. Raises InvalidEvent when JSON cannot hold its data."""
         name, line = frame.name, frame.lineage
         if not isinstance(name, str):
             raise ValueError("a frame with a context is no event")
         identifier = event_id(self.writer, self.base + index)
+        body = _bodies.decode(frame.data)
         return Event(
             id=identifier,
             name=name,
             at=frame.moment,
-            body=frame.data if isinstance(frame.data, bytes) else encode_data(name, cast(Body, frame.data)),
-            context=self.contexts.get(scope) or self._context(scope, index),
+            body=body if isinstance(body, bytes) else encode_data(name, cast(Body, body)),
+            context=self.context(index),
             root_id=event_id(line.root_writer or self.writer, line.root) if line.depth else identifier,
             parent_id=event_id(line.parent_writer or self.writer, line.parent) if line.depth else None,
             depth=line.depth,
@@ -160,21 +165,32 @@ class Segment:
             error=bool(frame.flags & ERROR),
         )
 
-    def _context(self, scope: int, before: int) -> Context:
-        """The context of this number, for a reader that began in the middle."""
+    def context(self, index: int) -> Context:
+        """The context of an event."""
+        scope = self.spine[index] >> SCOPE_SHIFT
+        if scope not in self.contexts:
+            self.learn(index)  # a reader that began in the middle
+        return self.contexts[scope]
+
+    def learn(self, before: int) -> None:
+        """Read the contexts that were written before this frame."""
         for index, word in enumerate(self.spine[:before].tolist()):
             if word >> SCOPE_SHIFT == 0:
-                self._learn(*self._decoded(index, index + 1))
-        return self.contexts[scope]
+                self._learn(*self.frames(index, index + 1))
+
+    def _learn(self, frame: Frame) -> None:
+        if not isinstance(frame.name, Context):
+            raise ValueError("a frame without a context is no context")
+        self.contexts[frame.at] = frame.name
 
     def _read_or_refused(self, index: int) -> Event | None:
         """One event; in place of one whose data JSON cannot hold, its name and why."""
         try:
             return next(iter(self.read(index, index + 1)), None)
         except InvalidEvent as error:
-            [frame] = self._decoded(index, index + 1)
+            [frame] = self.frames(index, index + 1)
             identifier = event_id(self.writer, self.base + index)
-            told = {"name": frame.name, "text": str(error), "data": repr(frame.data)}
+            told = {"name": frame.name, "text": str(error), "data": repr(_bodies.decode(frame.data))}
             return make_event(identifier, REFUSED, told, at=frame.moment, context=EMPTY, error=True)
 
     def mark_folded(self, index: int) -> None:
@@ -196,46 +212,42 @@ class Segment:
         self.synced = count
 
     def recover(self) -> str | None:
-        """Count what was committed before a crash. Returns what is wrong with the rest, if anything is.
+        """Count what was committed before a crash. Returns what is wrong with it, if that can be told without reading.
 
-        What a kill leaves is whole. Only power loss can tear what was not synced, so that is read here.
+        What a kill leaves is whole. What power loss has torn is found when it is read: see `cut`.
         """
         words = self.spine.tolist()
-        written = words.index(0) if 0 in words else self.capacity
-        ends = [self.heap_at, *(word & END_MASK for word in words[:written])]
+        self.count = words.index(0) if 0 in words else self.capacity
         problem = None
+        ends = [self.heap_at, *(word & END_MASK for word in words[: self.count])]
         for index, (start, end) in enumerate(pairwise(ends)):
             if not start < end <= self.size_bytes:
-                problem, written = f"frame {index} is damaged: it ends outside of the segment", index
+                self.count, problem = index, f"frame {index} is damaged: it ends outside of the segment"
                 break
         marks = [mark for slot in _MARKS_AT if (mark := _MARK.unpack_from(self.area, slot))[0]]
-        synced = [count for count, end, checksum in marks if count <= written and self._holds(end, checksum)]
-        if marks and not synced:
+        if marks and not any(count <= self.count and self._holds(end, checksum) for count, end, checksum in marks):
             problem = problem or "what was synced does not have the checksum of that moment"
-        for first in range(max(synced, default=0), written, READ_FRAMES):
-            try:
-                self._decoded(first, min(first + READ_FRAMES, written))
-            except ValueError:
-                written, problem = self._whole(first, written)
-                break
-        self.count = written
         return problem
 
-    def _whole(self, first: int, last: int) -> tuple[int, str]:
-        """How many frames are whole, the first that is not being among these; and what is wrong with it."""
-        for index in range(first, last):
+    def cut(self) -> str:
+        """Let the segment end before the first damaged frame that is not folded. Returns what is wrong with that."""
+        for index in range(self.folded, self.count):
             try:
-                self._decoded(index, index + 1)
-            except ValueError as error:
-                return index, f"frame {index} is damaged: {error}"
-        return last, "frames are damaged"
+                [frame] = self.frames(index, index + 1)
+                if self.spine[index] >> SCOPE_SHIFT:
+                    self._read_or_refused(index)
+                else:
+                    self._learn(frame)
+            except (ValueError, KeyError) as error:
+                self.count = index
+                return f"frame {index} is damaged: {error}"
+        raise AssertionError(f"{self.path} has no damaged frame")
 
     def _holds(self, end: int, checksum: int) -> bool:
         return crc32(self.area[self.heap_at : min(end, self.size_bytes)]) == checksum
 
     def close(self) -> None:
-        self.spine.release()
-        self.area.close()
+        """Release the file. Who still reads the segment reads on: its memory goes with the last of them."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -244,6 +256,22 @@ class Segment:
         self.close()
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+
+
+class Batch(NamedTuple):
+    """Events on their way into the store, and how many frames of their segment are folded when they are there."""
+
+    segment: Segment
+    events: list[Event]
+    reached: int
+
+
+class Stretch(NamedTuple):
+    """Some frames of a segment."""
+
+    segment: Segment
+    first: int
+    last: int  # not of them
 
 
 def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: int, heap_bytes: int) -> Segment:
