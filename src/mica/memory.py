@@ -56,6 +56,7 @@ from mica.select.sources.marks import Marks
 from mica.settings import Settings, load_settings
 from mica.store.copying import Copied, copy
 from mica.store.ephemeral import EphemeralStore
+from mica.store.hot import Hot, Reads, Whole
 from mica.store.protocol import Sizes, Store, check_event
 from mica.store.space import is_address, shown, space_of
 from mica.store.sqlite import SqliteStore
@@ -68,6 +69,7 @@ FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query (E-28)
 POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
+STORED_FIRST = 5_000  # so many events are stored before a read, in a few hundredths of a second; more are read unstored
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
 
@@ -210,8 +212,17 @@ class Memory:
         await asyncio.to_thread(self._journal.sync)
 
     async def _stored(self) -> None:
-        """Return when every event emitted before can be read. Raises what the store raised."""
+        """Return when every event emitted before has its position. Raises what the store raised."""
         await self._folding.flush()
+
+    async def _reads(self) -> Reads:
+        """Where every event emitted before can be read: in the store, or beside it when much waits for it."""
+        waiting = await self._folding.waiting()
+        if sum(last - first for _, first, last in waiting) <= STORED_FIRST:
+            await self._stored()
+            return self._store
+        self._folding.wake()
+        return Whole(self._store, Hot(waiting))
 
     async def _append(self, events: Sequence[Event]) -> Appended:
         appended = await self._store.append(events)
@@ -374,8 +385,7 @@ class Memory:
 
     async def event(self, reference: str | int | Event | Ref) -> Event:
         """The event of this id or position. Raises UnknownEvent when there is none."""
-        await self._stored()
-        found = await self._referred(reference)
+        found = await self._referred(reference, await self._reads())
         if found is None:
             raise UnknownEvent(str(reference))
         return found
@@ -385,23 +395,22 @@ class Memory:
         asked = [references] if isinstance(references, str | int | Event | Ref) else list(references)
         if len(asked) > REFERENCES_MAX:
             raise InvalidInput(f"{len(asked):,} references at once; give {REFERENCES_MAX} or fewer, or a query")
-        await self._stored()
-        found = [(reference, await self._referred(reference)) for reference in asked]
+        reads = await self._reads()
+        found = [(reference, await self._referred(reference, reads)) for reference in asked]
         return Resolved(
             found=tuple(event for _, event in found if event is not None),
             missing=tuple(_called(reference) for reference, event in found if event is None),
         )
 
-    async def _referred(self, reference: str | int | Event | Ref) -> Event | None:
+    async def _referred(self, reference: str | int | Event | Ref, reads: Reads) -> Event | None:
         text = _called(reference)
         if text.isdecimal():
             return await self._store.event_at(int(text)) if len(text) <= POSITION_DIGITS_MAX else None
-        return await self._store.event(EventId(text))
+        return await reads.event(EventId(text))
 
     async def events(self, query: EventQuery | None = None) -> list[Event]:
         """The latest events that fit, oldest first."""
-        await self._stored()
-        return await self._store.events(query or EventQuery())
+        return await (await self._reads()).events(query or EventQuery())
 
     async def position(self) -> int:
         """The position of the last event of the log, 0 when there is none: where a follower of later ones begins."""
@@ -436,34 +445,31 @@ class Memory:
 
     async def chain(self, event: Event) -> list[Event]:
         """All events of the chain that this one belongs to, oldest first."""
-        await self._stored()
-        return await self._store.chain(event.correlation)
+        return await (await self._reads()).chain(event.correlation)
 
     async def ancestors(self, event: Event) -> list[Event]:
         """What led to this event, nearest first."""
-        await self._stored()
-        return await self._store.ancestors(event.id)
+        return await (await self._reads()).ancestors(event.id)
 
     async def descendants(self, event: Event, *, depth: int | None = None) -> list[Event]:
         """What this event led to, oldest first."""
-        await self._stored()
-        return await self._store.descendants(event.id, depth=depth)
+        return await (await self._reads()).descendants(event.id, depth=depth)
 
     async def impact(self, event: Event) -> chains.Impact:
         """What came after this event in its chain: caused by it, and apart from that merely correlated."""
-        await self._stored()
-        chain = await self._store.chain(event.correlation)
-        return chains.impact(event, chain=chain, descendants=await self._store.descendants(event.id))
+        reads = await self._reads()
+        chain = await reads.chain(event.correlation)
+        return chains.impact(event, chain=chain, descendants=await reads.descendants(event.id))
 
     async def failures(self, query: EventQuery | None = None) -> list[chains.Failure]:
         """The latest failures that fit, oldest first, each with what led to it and the agents that were part of it."""
-        await self._stored()
-        failed = await self._store.events(msgspec.structs.replace(query or EventQuery(), errors=True))
+        reads = await self._reads()
+        failed = await reads.events(msgspec.structs.replace(query or EventQuery(), errors=True))
         return [
             chains.failure(
                 event,
-                ancestors=await self._store.ancestors(event.id),
-                descendants=await self._store.descendants(event.id),
+                ancestors=await reads.ancestors(event.id),
+                descendants=await reads.descendants(event.id),
             )
             for event in failed
         ]
@@ -590,9 +596,11 @@ class Memory:
             await store.close()
 
     async def sizes(self) -> Sizes:
-        """How much this space holds."""
-        await self._stored()
-        return await self._store.sizes()
+        """How much this space holds; of what waits for the store in large number, only the events are counted."""
+        await self._reads()
+        async with self._folding.paused() as waiting:
+            sizes = await self._store.sizes()
+            return msgspec.structs.replace(sizes, events=sizes.events + Hot(waiting).count)
 
     async def verify(self) -> list[str]:
         """Every broken promise in the stored data, one sentence each."""

@@ -228,6 +228,16 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return ref_of(self.id, self.root_id, self.depth)
 
     @property
+    def place(self) -> tuple[datetime, bool, int, str]:
+        """Where it stands among others: by time, then as it was stored; what is not stored yet comes last."""
+        return self.at, self.position is None, self.position or 0, self.id
+
+    @property
+    def number(self) -> str:
+        """Its position, for people."""
+        return f"#{self.position or '…'}"
+
+    @property
     def correlation(self) -> str:
         """What this event's chain is called: the correlation of its context, else the id of its root."""
         return self.context.correlation or self.root_id

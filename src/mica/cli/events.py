@@ -156,7 +156,7 @@ def event_text(event: Event, width: int) -> str:
     parts = [part for part in (_place(data), data.get("text") or data.get("command")) if isinstance(part, str)]
     shown = ": ".join(parts) or event.body[: 4 * width].decode("utf-8", "replace")
     return (
-        f"[green]#{event.position}[/] [dim]{local(event.at)}[/] [{colour}]{escape(event.name)}[/] "
+        f"[green]{event.number}[/] [dim]{local(event.at)}[/] [{colour}]{escape(event.name)}[/] "
         f"[dim]{escape(one_line(who, 20))}[/] {escape(one_line(shown, max(20, width)))}"
     )
 

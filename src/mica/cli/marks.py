@@ -45,7 +45,7 @@ async def mark(
     stored = await memory.event(ref.id)
 
     def for_people(console: Console) -> None:
-        console.print(f"[green]#{stored.position}[/]  {ref.id}", soft_wrap=True)
+        console.print(f"[green]{stored.number}[/]  {ref.id}", soft_wrap=True)
 
     output.show({"id": ref.id, "position": stored.position, "text": stored.data["text"]}, for_people)
 

@@ -49,6 +49,7 @@ from mica.observe.segment import (
 )
 
 CONTEXTS_MAX = 1_024  # known by their id; beyond that by their content again, a microsecond each
+NEAR_US = 2**63 // 1_000  # microseconds whose nanoseconds have 64 bits
 NAMES_MAX = 10_000  # remembered as checked; a name is a kind of event, there are dozens
 LOCK_PATIENCE_S = 1.0  # a token is away for a microsecond, or for the making of a segment
 LOCK_RETRY_S = 0.0001
@@ -156,7 +157,10 @@ def emitter(
         else:
             check_time(name, at)
             time = microseconds(at)
-            flags |= MICROSECONDS
+            if -NEAR_US < time < NEAR_US:
+                time *= 1_000
+            else:
+                flags |= MICROSECONDS
         below = line
         if below[0] is not parent:
             below = line = line_of(parent, name)

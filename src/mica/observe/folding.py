@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from mica.errors import DuplicateEvent, InvalidEvent, StoreError
@@ -15,6 +16,7 @@ from mica.observe.segment import Stretch
 BATCH_MAX = 1_000  # one transaction: a full sync is cheap beside it, and readers wait for milliseconds
 GATHER_S = 0.02  # the background lets events gather for so long: one transaction for all of them
 RETRY_S = 1.0  # how long the background waits before it tries a store again that could not be reached
+REST_S = 0.5  # who has just opened a space reads it first; then what dead writers left is stored
 BUSY_SHARE = 0.1  # of the time, for the background, while events come faster than it stores them
 HURRY_BYTES = 2**28  # what may wait meanwhile; beyond that the background takes all the time it needs
 CLOSE_S = 1.0  # how long closing goes on with what dead writers have left; the next who opens the space does the rest
@@ -56,14 +58,18 @@ class Folding:
 
     async def flush(self) -> None:
         """Store everything that was emitted before. Raises what the store raised, or the reason of a refused event."""
-        async with self._folding:
-            await self._claim()
-            for leftover in list(self._left):
-                await self._fold(leftover)
-                self._release(leftover)
-            await self._fold(self._journal)
+        await self._claim()
+        for leftover in list(self._left):
+            await self._fold(leftover)
+        await self._fold(self._journal)
         if self._refused:
             raise self._refused.pop(0)
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[list[Stretch]]:
+        """What is not in the store yet, while nothing of it is being stored."""
+        async with self._folding:
+            yield await self.waiting()
 
     async def waiting(self) -> list[Stretch]:
         """What is not in the store yet, of this process and of those that are gone."""
@@ -76,8 +82,7 @@ class Folding:
         self._task.cancel()
         await asyncio.wait([self._task])
         try:
-            async with self._folding:
-                await self._fold(self._journal)
+            await self._fold(self._journal)
             async with asyncio.timeout(CLOSE_S):
                 await self.flush()
         except (StoreError, TimeoutError):
@@ -97,8 +102,9 @@ class Folding:
 
     def _release(self, leftover: Leftover) -> None:
         self.damaged += [problem for problem in leftover.damaged if problem not in self.damaged]
-        self._left.remove(leftover)
-        leftover.close()
+        if leftover in self._left:
+            self._left.remove(leftover)
+            leftover.close()
 
     async def _fold(self, waiting: Journal | Leftover | None) -> None:
         while waiting is not None and await self._fold_some(waiting):
@@ -106,17 +112,20 @@ class Folding:
 
     async def _fold_some(self, waiting: Journal | Leftover) -> bool:
         """Store the next batch; False when there is none."""
-        batch = waiting.batch(BATCH_MAX)
-        if batch is None:
-            return False
-        try:
-            if batch.events:
-                await self._append(batch.events)
-        except (DuplicateEvent, InvalidEvent):
-            for event in batch.events:
-                await self._append_one(event)
-        waiting.stored(batch)
-        return True
+        async with self._folding:
+            batch = waiting.batch(BATCH_MAX)
+            if batch is None:
+                if isinstance(waiting, Leftover):
+                    self._release(waiting)
+                return False
+            try:
+                if batch.events:
+                    await self._append(batch.events)
+            except (DuplicateEvent, InvalidEvent):
+                for event in batch.events:
+                    await self._append_one(event)
+            waiting.stored(batch)
+            return True
 
     async def _append_one(self, event: Event) -> None:
         try:
@@ -141,12 +150,17 @@ class Folding:
                 self._refused.insert(0, error)
 
     async def _flush_calmly(self) -> None:
-        """Flush; but while events come faster than they are stored, leave most of the time to those who emit them."""
+        """Flush, but leave most of the time to those who emit or read meanwhile."""
+        await self._claim()
+        if self._left:
+            await asyncio.sleep(REST_S)
+        while self._left:
+            began = self._loop.time()
+            await self._fold_some(self._left[0])
+            await asyncio.sleep(self._loop.time() - began)
         while (journal := self._journal) is not None and journal.waiting > BATCH_MAX:
             began, before = self._loop.time(), journal.waiting
-            async with self._folding:
-                await self._fold_some(journal)
-            took = self._loop.time() - began
+            await self._fold_some(journal)
             if journal.waiting > before and journal.size_bytes < HURRY_BYTES:
-                await asyncio.sleep(took / BUSY_SHARE)
+                await asyncio.sleep((self._loop.time() - began) / BUSY_SHARE)
         await self.flush()

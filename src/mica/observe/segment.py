@@ -31,7 +31,7 @@ VERSION = 2
 HEADER_BYTES = 4_096  # one page, so that the spine is aligned
 SCOPE_SHIFT = 32
 END_MASK = 2**32 - 1  # offsets have 32 bits: a segment is smaller than 4 GiB
-ERROR, MICROSECONDS, ORIGIN_SHIFT = 1, 2, 2  # flags: it failed; its time is not in nanoseconds; who said it, above
+ERROR, ORIGIN_SHIFT, ORIGIN_MASK, MICROSECONDS = 1, 1, 7, 64  # flags: it failed; who said it; its time is far away
 SUFFIX = ".segment"
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14, which Python does not name yet
 READ_FRAMES = 1_024  # decoded in one call, which holds the interpreter for a fraction of a millisecond
@@ -60,7 +60,7 @@ class Lineage(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Frame(msgspec.Struct, array_like=True, gc=False):
     """An event as it is written, its data not decoded yet; or a context with its number."""
 
-    at: int  # nanoseconds since 1970; microseconds where a flag says so, for times further away; a context's number
+    at: int  # nanoseconds since 1970; microseconds where a flag says so, before 1678 and after 2262; a context's number
     name: str | Context
     flags: int = 0
     data: msgspec.Raw = msgspec.Raw(b"\x80")
@@ -121,12 +121,8 @@ class Segment:
 
     def batch(self, limit: int) -> Batch:
         """What up to `limit` frames hold that are not folded. Raises ValueError when one is damaged."""
-        first, last = self.folded, min(self.count, self.folded + limit)
-        try:
-            return Batch(self, self.read(first, last), last)
-        except InvalidEvent:
-            one_by_one = (self._read_or_refused(index) for index in range(first, last))
-            return Batch(self, [event for event in one_by_one if event is not None], last)
+        last = min(self.count, self.folded + limit)
+        return Batch(self, self.read(self.folded, last), last)
 
     def read(self, first: int, last: int) -> list[Event]:
         """The events of some frames, contexts left out. Raises ValueError when a frame is damaged."""
@@ -146,22 +142,27 @@ class Segment:
         return _frames.decode(_ARRAY + (last - first).to_bytes(4) + self.area[start:end])
 
     def event(self, index: int, frame: Frame) -> Event:
-        """The event of a frame. Raises InvalidEvent when JSON cannot hold its data."""
+        """The event of a frame; in place of one whose data JSON cannot hold, its name and why."""
         name, line = frame.name, frame.lineage
         if not isinstance(name, str):
             raise ValueError("a frame with a context is no event")
         identifier = event_id(self.writer, self.base + index)
         body = _bodies.decode(frame.data)
+        try:
+            encoded = body if isinstance(body, bytes) else encode_data(name, cast(Body, body))
+        except InvalidEvent as error:
+            told = {"name": name, "text": str(error), "data": repr(body)}
+            return make_event(identifier, REFUSED, told, at=frame.moment, context=EMPTY, error=True)
         return Event(
             id=identifier,
             name=name,
             at=frame.moment,
-            body=body if isinstance(body, bytes) else encode_data(name, cast(Body, body)),
+            body=encoded,
             context=self.context(index),
             root_id=event_id(line.root_writer or self.writer, line.root) if line.depth else identifier,
             parent_id=event_id(line.parent_writer or self.writer, line.parent) if line.depth else None,
             depth=line.depth,
-            origin=ORIGINS[frame.flags >> ORIGIN_SHIFT],
+            origin=ORIGINS[frame.flags >> ORIGIN_SHIFT & ORIGIN_MASK],
             error=bool(frame.flags & ERROR),
         )
 
@@ -182,16 +183,6 @@ class Segment:
         if not isinstance(frame.name, Context):
             raise ValueError("a frame without a context is no context")
         self.contexts[frame.at] = frame.name
-
-    def _read_or_refused(self, index: int) -> Event | None:
-        """One event; in place of one whose data JSON cannot hold, its name and why."""
-        try:
-            return next(iter(self.read(index, index + 1)), None)
-        except InvalidEvent as error:
-            [frame] = self.frames(index, index + 1)
-            identifier = event_id(self.writer, self.base + index)
-            told = {"name": frame.name, "text": str(error), "data": repr(_bodies.decode(frame.data))}
-            return make_event(identifier, REFUSED, told, at=frame.moment, context=EMPTY, error=True)
 
     def mark_folded(self, index: int) -> None:
         self.folded = index
@@ -220,10 +211,9 @@ class Segment:
         self.count = words.index(0) if 0 in words else self.capacity
         problem = None
         ends = [self.heap_at, *(word & END_MASK for word in words[: self.count])]
-        for index, (start, end) in enumerate(pairwise(ends)):
-            if not start < end <= self.size_bytes:
-                self.count, problem = index, f"frame {index} is damaged: it ends outside of the segment"
-                break
+        if ends != sorted(ends) or ends[-1] > self.size_bytes:
+            self.count = next(i for i, (start, end) in enumerate(pairwise(ends)) if not start < end <= self.size_bytes)
+            problem = f"frame {self.count} is damaged: it ends outside of the segment"
         marks = [mark for slot in _MARKS_AT if (mark := _MARK.unpack_from(self.area, slot))[0]]
         if marks and not any(count <= self.count and self._holds(end, checksum) for count, end, checksum in marks):
             problem = problem or "what was synced does not have the checksum of that moment"
@@ -233,11 +223,7 @@ class Segment:
         """Let the segment end before the first damaged frame that is not folded. Returns what is wrong with that."""
         for index in range(self.folded, self.count):
             try:
-                [frame] = self.frames(index, index + 1)
-                if self.spine[index] >> SCOPE_SHIFT:
-                    self._read_or_refused(index)
-                else:
-                    self._learn(frame)
+                self.read(index, index + 1)
             except (ValueError, KeyError) as error:
                 self.count = index
                 return f"frame {index} is damaged: {error}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -52,7 +51,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def impact(event: Event, *, chain: Iterable[Event], descendants: Sequence[Event]) -> Impact:
     """What came after this event: caused by it, or only correlated."""
     caused = {event.id, *(below.id for below in descendants)}
-    later = tuple(other for other in chain if _place(other) > _place(event) and other.id not in caused)
+    later = tuple(other for other in chain if other.place > event.place and other.id not in caused)
     return Impact(descendants=tuple(descendants), correlated=later)
 
 
@@ -102,16 +101,12 @@ async def replay(
 
 def since(event: Event, chain: Iterable[Event]) -> list[Event]:
     """The part of a chain that begins with this event."""
-    return [other for other in chain if other.id == event.id or _place(other) > _place(event)]
+    return [other for other in chain if other.id == event.id or other.place > event.place]
 
 
 def check_speed(speed: float | None) -> None:
     if speed is not None and not 0 < speed < float("inf"):
         raise InvalidInput(f"a run cannot be replayed at {speed} times its speed; give more than 0, or none at all")
-
-
-def _place(event: Event) -> tuple[datetime, int]:
-    return event.at, event.position or 0
 
 
 def _numbered(run: Iterable[Event]) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -190,4 +191,4 @@ class EphemeralStore:
         return len(words(searchable_text(self._log[position - 1]) or ""))
 
     def _ordered(self, fits: Callable[[Event], bool]) -> list[Event]:
-        return sorted((event for event in self._log if fits(event)), key=lambda event: (event.at, event.position or 0))
+        return sorted((event for event in self._log if fits(event)), key=attrgetter("place"))

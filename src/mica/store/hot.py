@@ -1,0 +1,248 @@
+"""What waits for the store, read where it lies: after a crash or in a burst nobody has to wait until it is stored.
+
+`Hot` answers from the segments alone, `Whole` puts that beside what a store answers. The segments are looked at first
+and the store second: what is folded in between is found in both, and told apart by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from operator import attrgetter
+from typing import NamedTuple, Protocol
+
+from mica.errors import InvalidEvent
+from mica.model import Context, Event, EventId, EventQuery, WriterId, microseconds, name_pattern, split_id
+from mica.observe.segment import ERROR, MICROSECONDS, READ_FRAMES, SCOPE_SHIFT, Frame, Segment, Stretch
+from mica.store.matching import matcher
+
+_AT, _FLAGS = attrgetter("at"), attrgetter("flags")
+SPARSE = 8  # of so many frames one is wanted: then each is decoded alone
+
+
+class Reads(Protocol):
+    """The part of a store that can be answered without positions."""
+
+    async def event(self, identifier: EventId) -> Event | None: ...
+    async def events(self, query: EventQuery) -> list[Event]: ...
+    async def chain(self, correlation: str) -> list[Event]: ...
+    async def ancestors(self, identifier: EventId) -> list[Event]: ...
+    async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]: ...
+
+
+class _Found(NamedTuple):
+    at: int
+    order: int  # how they were written
+    segment: Segment
+    place: int  # in the segment
+    frame: Frame
+
+    @property
+    def event(self) -> Event:
+        return self.segment.event(self.place, self.frame)
+
+
+class _Chunk(NamedTuple):
+    """Some frames of a segment, contexts among them, and which of them are wanted."""
+
+    segment: Segment
+    order: int  # of the segment's first frame
+    first: int
+    words: list[int]
+    frames: list[Frame]
+    scopes: set[int] | None
+
+    @property
+    def latest(self) -> float:
+        """No event is later, in microseconds."""
+        if max(map(_FLAGS, self.frames)) >= MICROSECONDS:
+            return math.inf  # a time far away; rare enough to look at each
+        return int(max(map(_AT, self.frames))) // 1_000
+
+    def found(self) -> Iterator[_Found]:
+        for place, (word, frame) in enumerate(zip(self.words, self.frames, strict=True), self.first):
+            scope = word >> SCOPE_SHIFT
+            if scope and (self.scopes is None or scope in self.scopes):
+                yield _Found(frame.microseconds, self.order + place, self.segment, place, frame)
+
+
+class Hot:
+    """Events in segments, as they were when they were listed. Any thread may ask; nothing is kept."""
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self._stretches = list(stretches)
+
+    @property
+    def count(self) -> int:
+        """How many events there are."""
+        return sum(
+            sum(word >> SCOPE_SHIFT != 0 for word in segment.spine[first:last].tolist())
+            for segment, first, last in self._stretches
+        )
+
+    def event(self, identifier: EventId) -> Event | None:
+        writer, sequence = split_id(identifier)
+        for segment, first, last in self._stretches:
+            index = sequence - segment.base
+            if segment.writer == writer and first <= index < last:
+                return next(iter(segment.read(index, index + 1)), None)
+        return None
+
+    def events(self, query: EventQuery) -> list[Event]:
+        """The latest events that fit, oldest first."""
+        asks_for_context = not query.session is query.agent is query.user is None
+        fits_head, fits = _heads_of(query), matcher(query)
+        limit = query.limit
+        latest: list[_Found] = []  # a heap: the oldest of them first
+        for chunk in self._chunks(_contexts_of(query) if asks_for_context else None):
+            is_full = limit is not None and len(latest) >= limit
+            if is_full and (not latest or chunk.latest < latest[0].at):
+                continue  # most chunks: the latest of the log are read first
+            for found in chunk.found():
+                if not fits_head(found) or (query.text is not None and not fits(found.event)):
+                    continue
+                heapq.heappush(latest, found)
+                if limit is not None and len(latest) > limit:
+                    heapq.heappop(latest)
+        return [found.event for found in sorted(latest)]
+
+    def chain(self, correlation: str) -> list[Event]:
+        """Those that share the correlation, or descend from the root of this id, oldest first."""
+        found = {each.order: each for each in self._all(lambda context: context.correlation == correlation)}
+        with suppress(InvalidEvent):  # no root has this id
+            root = split_id(correlation)
+            found |= {each.order: each for each in self._all() if _root_of(each) == root}
+        return [each.event for each in sorted(found.values())]
+
+    def below(self, parents: Iterable[EventId]) -> list[Event]:
+        """Everything that descends from one of these within the segments."""
+        children: dict[tuple[WriterId, int], list[_Found]] = {}
+        for found in self._all():
+            if line := found.frame.lineage if found.frame.lineage.depth else None:
+                children.setdefault((line.parent_writer or found.segment.writer, line.parent), []).append(found)
+        waiting = [split_id(parent) for parent in parents]
+        below = []
+        while waiting:
+            for found in children.pop(waiting.pop(), ()):
+                below.append(found.event)
+                waiting.append((found.segment.writer, found.segment.base + found.place))
+        return below
+
+    def _all(self, fits_context: Callable[[Context], bool] | None = None) -> Iterator[_Found]:
+        for chunk in self._chunks(fits_context):
+            yield from chunk.found()
+
+    def _chunks(self, fits_context: Callable[[Context], bool] | None) -> Iterator[_Chunk]:
+        """The events whose context fits, the latest first, some at a time."""
+        order = 0
+        for segment, first, last in reversed(self._stretches):
+            order -= segment.capacity
+            words = segment.spine[first:last].tolist()
+            scopes = None
+            if fits_context is not None:
+                segment.learn(last)
+                scopes = {number for number, context in segment.contexts.items() if fits_context(context)}
+            for start in range((len(words) - 1) // READ_FRAMES * READ_FRAMES, -1, -READ_FRAMES):
+                some = words[start : start + READ_FRAMES]
+                if scopes is not None and sum(word >> SCOPE_SHIFT in scopes for word in some) * SPARSE < len(some):
+                    for place, word in enumerate(some, first + start):
+                        if word >> SCOPE_SHIFT in scopes:
+                            yield _Chunk(segment, order, place, [word], segment.frames(place, place + 1), scopes)
+                else:
+                    frames = segment.frames(first + start, first + start + len(some))
+                    yield _Chunk(segment, order, first + start, some, frames, scopes)
+
+
+def _contexts_of(query: EventQuery) -> Callable[[Context], bool]:
+    def fits(context: Context) -> bool:
+        return (
+            (query.session is None or context.session == query.session)
+            and (query.agent is None or context.agent == query.agent)
+            and (query.user is None or context.user == query.user)
+        )
+
+    return fits
+
+
+def _heads_of(query: EventQuery) -> Callable[[_Found], bool]:
+    """Whether what a frame says without its data fits a query."""
+    patterns = [name_pattern(pattern) for pattern in query.names]
+    since = None if query.since is None else microseconds(query.since)
+    until = None if query.until is None else microseconds(query.until)
+
+    def fits(found: _Found) -> bool:
+        frame = found.frame
+        return (
+            (since is None or found.at >= since)
+            and (until is None or found.at < until)
+            and (query.errors is None or bool(frame.flags & ERROR) == query.errors)
+            and (not patterns or any(pattern.fullmatch(str(frame.name)) for pattern in patterns))
+        )
+
+    return fits
+
+
+def _root_of(found: _Found) -> tuple[WriterId, int]:
+    line = found.frame.lineage
+    if line.depth == 0:
+        return found.segment.writer, found.segment.base + found.place
+    return line.root_writer or found.segment.writer, line.root
+
+
+class Whole:
+    """A store together with what waits for it: one log."""
+
+    def __init__(self, store: Reads, hot: Hot) -> None:
+        self._store = store
+        self._hot = hot
+
+    async def event(self, identifier: EventId) -> Event | None:
+        return await self._store.event(identifier) or await asyncio.to_thread(self._hot.event, identifier)
+
+    async def events(self, query: EventQuery) -> list[Event]:
+        waiting = await asyncio.to_thread(self._hot.events, query)
+        found = _merged(await self._store.events(query), waiting)
+        return found if query.limit is None else found[max(0, len(found) - query.limit) :]
+
+    async def chain(self, correlation: str) -> list[Event]:
+        waiting = await asyncio.to_thread(self._hot.chain, correlation)
+        return _merged(await self._store.chain(correlation), waiting)
+
+    async def ancestors(self, identifier: EventId) -> list[Event]:
+        found: dict[EventId, Event] = {}
+        event = await self.event(identifier)
+        while event is not None:
+            line = [event, *await self._store.ancestors(event.id)]
+            found |= {each.id: each for each in line}
+            above = line[-1].parent_id
+            event = await self.event(above) if above is not None and above not in found else None
+        found.pop(identifier, None)
+        return sorted(found.values(), key=lambda each: -each.depth)
+
+    async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]:
+        event = await self.event(identifier)
+        if event is None:  # others may name it as their parent all the same
+            stored = await self._store.descendants(identifier)
+            waiting = await asyncio.to_thread(self._hot.below, {identifier, *(each.id for each in stored)})
+            return _merged(stored, waiting)
+        children: dict[EventId | None, list[Event]] = {}
+        for each in await self.chain(event.root_id):
+            children.setdefault(each.parent_id, []).append(each)
+        found: list[Event] = []
+        parents = [identifier]
+        while parents:
+            found += (below := children.pop(parents.pop(), []))
+            parents += [each.id for each in below]
+        return _in_order(each for each in found if depth is None or each.depth <= event.depth + depth)
+
+
+def _merged(stored: list[Event], waiting: list[Event]) -> list[Event]:
+    known = {event.id for event in stored}
+    return _in_order([*stored, *(event for event in waiting if event.id not in known)])
+
+
+def _in_order(events: Iterable[Event]) -> list[Event]:
+    return sorted(events, key=attrgetter("place"))

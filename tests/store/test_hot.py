@@ -1,0 +1,167 @@
+"""What waits for the store is read as if it were there."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import mica
+from mica import Event, EventQuery, Memory, Ref
+from mica import memory as memory_module
+from mica.model import Context, EventId, event_id, make_event, new_writer
+from mica.settings import Settings
+
+FAR = datetime(2600, 1, 1, tzinfo=UTC)
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+QUERIES = [
+    EventQuery(limit=None),
+    EventQuery(limit=0),
+    EventQuery(limit=7),
+    EventQuery(session="s1", limit=5),
+    EventQuery(agent="a2", user="u1", limit=None),
+    EventQuery(session="nobody", limit=None),
+    EventQuery(names=("step.*", "mark"), limit=9),
+    EventQuery(errors=True, limit=None),
+    EventQuery(text="cookie", limit=None),
+    EventQuery(text="cookie", session="s0", limit=2),
+    EventQuery(since=NOW + timedelta(seconds=40), until=NOW + timedelta(seconds=90), limit=None),
+    EventQuery(since=FAR, limit=3),
+]
+
+
+def emit_some(memory: Memory, chance: random.Random, known: list[Ref], count: int) -> None:
+    """Events of some sessions, chains, kinds and times; a few far away, a few below parents that nobody knows."""
+    strange = make_event(event_id(new_writer(), 1), "elsewhere", {}, at=NOW)
+    for _ in range(count):
+        parent = chance.choice([None, None, strange, *known[-20:]])
+        with memory.context(
+            session=chance.choice(["s0", "s1", "s2", None]),
+            agent=chance.choice(["a1", "a2"]),
+            user=chance.choice(["u1", None]),
+            correlation=chance.choice(["chain-1", "chain-2", None, None]),
+        ):
+            data = {"text": chance.choice(["the cookie is set", "redirect", "cookies and a redirect"])}
+            name = chance.choice(["step.one", "step.two", "mark", "other"])
+            at = FAR if chance.random() < 0.02 else NOW + timedelta(seconds=chance.randint(0, 120))
+            known.append(memory.emit(name, data, parent=parent, error=chance.random() < 0.1, at=at))
+
+
+async def everything(memory: Memory, known: list[Ref]) -> list[object]:
+    """What the reads say that need no position."""
+    found: list[object] = [await memory.events(query) for query in QUERIES]
+    for ref in known[::29]:
+        event = await memory.event(ref.id)
+        found += [event, await memory.chain(event), await memory.ancestors(event), await memory.descendants(event)]
+        found += [await memory.descendants(event, depth=1), await memory.impact(event)]
+    found.append((await memory.sizes()).events)
+    return found
+
+
+def unplaced(value: object) -> object:
+    """The same without positions, lists of events in an order that positions have no part in."""
+    if isinstance(value, Event):
+        return msgspec.structs.replace(value, position=None)
+    if isinstance(value, list | tuple):
+        return [unplaced(each) for each in sorted(value, key=lambda each: (each.at, each.id))]
+    if isinstance(value, msgspec.Struct):
+        return [unplaced(getattr(value, name)) for name in value.__struct_fields__]
+    return value
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_what_waits_is_read_as_if_it_were_stored(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """E-25, K-41: one log for readers, whatever of it is in the store."""
+    chance = random.Random(seed)
+    known: list[Ref] = []
+    emit_some(memory, chance, known, 150)
+    await memory.position()  # all of that is stored
+    monkeypatch.setattr(memory_module, "STORED_FIRST", -1)
+    monkeypatch.setattr(memory._folding, "wake", lambda: None)
+    memory._folding._task.cancel()
+    emit_some(memory, chance, known, 150)
+    before = await everything(memory, known)
+    assert memory._journal.waiting > 0
+
+    await memory.position()
+    assert memory._journal.waiting == 0
+    after = await everything(memory, known)
+    assert [unplaced(each) for each in before] == [unplaced(each) for each in after]
+
+
+async def test_an_event_that_is_stored_meanwhile_comes_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading while what waits is being stored: each event exactly once, at any moment."""
+    monkeypatch.setattr(memory_module, "STORED_FIRST", -1)
+    for number in range(3_000):
+        memory.emit("step", {"n": number})
+
+    async def read() -> None:
+        for _ in range(12):
+            events = await memory.events(EventQuery(limit=None))
+            assert sorted(int(str(event.data["n"])) for event in events) == list(range(3_000))
+            assert (await memory.sizes()).events == 3_000
+            await asyncio.sleep(0)
+
+    await asyncio.gather(read(), read(), memory.position())
+
+
+async def test_data_that_json_cannot_hold_is_told_where_it_waits(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_module, "STORED_FIRST", -1)
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        memory.emit("odd", {1: "a key that is no text"})  # type: ignore[dict-item]  # what a caller may do
+        [event] = await memory.events()
+        assert (event.name, event.data["name"]) == ("event.refused", "odd")
+
+
+MANY = """
+import asyncio, sys, mica
+
+async def main():
+    memory = await mica.open(sys.argv[1])
+    for number in range(20_000):
+        with memory.context(session=f"s{number % 5}"):
+            memory.emit("step", {"n": number})
+    print("ready", flush=True)
+    sys.stdin.read()  # the loop does not run: nothing is stored
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_process_leaves_a_log_that_is_read_at_once(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E-40: everything is there before any of it is stored, and once it is, nothing is doubled."""
+    path = tmp_path / "space.db"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", MANY, path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"HOME": str(tmp_path)}
+    )
+    assert child.stdout is not None
+    await child.stdout.readline()
+    child.kill()
+    await child.wait()
+
+    appended: list[object] = []
+    async with mica.open(path, settings=home) as memory:
+        monkeypatch.setattr(memory._folding, "_append", appended.append)
+        assert (await memory.sizes()).events == 20_000
+        latest = await memory.events(EventQuery(session="s3", limit=10))
+        assert [event.data["n"] for event in latest] == list(range(19_953, 20_000, 5))
+        assert await memory.event(latest[0].id) == latest[0]
+        assert appended == []
+        monkeypatch.undo()
+        assert await memory.position() == 20_000
+        assert (await memory.sizes()).events == 20_000
+        stored = await memory.event(EventId(latest[0].id))
+        assert stored.position is not None
+        assert stored.context == Context(session="s3")
