@@ -95,7 +95,7 @@ def _base32(number: int) -> str:
 Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LABEL_CHARACTERS_MAX)]
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """Where an event came from. Stored once, named by its content, shared by all events that have it."""
 
     session: Label | None = None

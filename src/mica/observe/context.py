@@ -35,14 +35,14 @@ FIELDS = ("session", "agent", "user", "task", "correlation")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 
-class Here(msgspec.Struct, frozen=True):
+class Here(msgspec.Struct, frozen=True, gc=False):
     """What an event emitted now would be given: a context, and the parent it descends from."""
 
     context: Context = EMPTY
     parent: Ref | None = None
 
 
-class _Frame(msgspec.Struct, frozen=True):
+class _Frame(msgspec.Struct, frozen=True, gc=False):
     key: object  # tells frames apart, also after a frame was copied onto another outer one
     space: str
     here: Here
