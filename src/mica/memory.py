@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -50,6 +50,7 @@ from mica.select.gather import gather
 from mica.select.overview import Overview, overview
 from mica.select.rank import Hit
 from mica.select.search import search
+from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import Question, Source
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
@@ -64,7 +65,6 @@ from mica.tokens import ESTIMATOR
 
 CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with the place reached
 TRANSCRIPT_READ = "transcript.read"
-SESSION_IDLE = timedelta(minutes=30)  # nobody wrote for so long: the session is over, or its last turn is
 FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query (E-28)
@@ -165,6 +165,20 @@ class Memory:
         fields = {"session": session, "agent": agent, "user": user, "task": task, "correlation": correlation}
         return Scope(self._store.space, lambda: narrowed(self.here, parent=parent, labels=labels, fields=fields))
 
+    async def resumed(self, session: str) -> Scope:
+        """A `with` block that goes on where a session stopped, here or in a process that is gone.
+
+        Events in it have the context of the session's last event and descend from it. Raises InvalidInput when there
+        is no such session.
+        """
+        last = await self.events(EventQuery(session=session, limit=1))
+        if not last:
+            raise InvalidInput(
+                f"there is no session {session!r} in this space; `mica sessions` shows those that are open"
+            )
+        here = Here(last[0].context, last[0].ref)
+        return Scope(self._store.space, lambda: here)
+
     def received(self, fields: Mapping[str, str]) -> Scope:
         """A `with` block that goes on where the sender of these headers, `_meta` fields or variables was."""
         return Scope(self._store.space, lambda: received(fields, space=self._store.space))
@@ -240,7 +254,7 @@ class Memory:
 
         `root` is the folder that paths of files are relative to, one for all or one for each transcript; where it is
         None, the folder the session worked in first. A file that cannot be read is named in the result; the others go
-        on. The last turn of a session that may still run is not taken as ended; an import after SESSION_IDLE does.
+        on. The last turn of a session that may still run is not taken as ended; an import half an hour later does.
         """
         await self._stored()
         done = Imported()
@@ -322,7 +336,7 @@ class Memory:
         fingerprint = _fingerprint(path)
         known = places.get(_Transcript(str(path), fingerprint))
         start = known.bytes if known is not None and known.bytes <= status.st_size else 0
-        is_idle = self._clock().timestamp() - status.st_mtime >= SESSION_IDLE.total_seconds()
+        is_idle = self._clock().timestamp() - status.st_mtime >= IDLE.total_seconds()
         is_settled = known is None or known.settled
         is_read = start == status.st_size and (is_settled or not is_idle)
         return _State(fingerprint=fingerprint, start=start, is_idle=is_idle, is_read=is_read)
@@ -411,6 +425,10 @@ class Memory:
     async def events(self, query: EventQuery | None = None) -> list[Event]:
         """The latest events that fit, oldest first."""
         return await (await self._reads()).events(query or EventQuery())
+
+    async def open_sessions(self) -> list[OpenSession]:
+        """The sessions that have not ended and in which somebody has written in the last 30 minutes, latest last."""
+        return open_sessions(await self.events(EventQuery(since=self._clock() - IDLE, limit=None)))
 
     async def position(self) -> int:
         """The position of the last event of the log, 0 when there is none: where a follower of later ones begins."""

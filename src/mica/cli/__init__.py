@@ -41,6 +41,7 @@ for command in (
     marks.search,
     marks.brief,
     events.events,
+    chains.sessions,
     keeping.doctor,
     keeping.verify,
     keeping.rebuild,

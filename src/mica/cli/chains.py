@@ -1,4 +1,4 @@
-"""events impact, errors, mermaid, compare: questions about chains."""
+"""sessions, and events impact, errors, mermaid, compare: questions about chains."""
 
 from __future__ import annotations
 
@@ -120,4 +120,30 @@ async def compare(memory: Memory, output: Output, *, left: str, right: str, igno
         "right": event_document(found.right) if found.right else None,
         "differences": found.differences,
     }
+    output.show(document, for_people)
+
+
+@click.command()
+@memory_command
+async def sessions(memory: Memory, output: Output) -> None:
+    """Sessions that go on: not ended, and somebody has written in the last 30 minutes. Each with its last event.
+
+    A crash does not end a session; `await memory.resumed(SESSION)` in Python goes on where it stopped.
+
+    Example: mica sessions
+    """
+    found = await memory.open_sessions()
+
+    def for_people(console: Console) -> None:
+        if not found:
+            console.print("No session is open.")
+        for session in found:
+            who = ", ".join(session.agents)
+            console.print(f"[bold]{escape(session.session)}[/]  [dim]{escape(who)}[/]", soft_wrap=True)
+            print_event(console, session.last)
+
+    document = [
+        {"session": each.session, "agents": each.agents, "last_at": each.last_at, "last": event_document(each.last)}
+        for each in found
+    ]
     output.show(document, for_people)
