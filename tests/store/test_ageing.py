@@ -69,6 +69,23 @@ def test_aged_events_leave_their_rows_and_are_found_everywhere(tmp_path: Path) -
     core.close()
 
 
+def test_the_latest_of_one_moment_are_found_in_whichever_block_they_are(tmp_path: Path) -> None:
+    """Equal times are told apart by position, also between blocks and rows."""
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(n, after_s=7, context=Context(session=f"s{n % 3}")) for n in range(1, 31)])
+    core.age(LATER, limit=10)
+    core.age(LATER, limit=10)
+    for limit in (1, 5, 10, 15, 25):
+        found = core.events(EventQuery(limit=limit))
+        assert [event.position for event in found] == list(range(31 - limit, 31))
+    core.thaw([1])
+    core.age(LATER, limit=10)  # the first events are now in the last block
+    for limit in (1, 5, 10, 15, 25):
+        found = core.events(EventQuery(limit=limit))
+        assert [event.position for event in found] == list(range(31 - limit, 31))
+    core.close()
+
+
 def test_events_younger_than_the_cut_stay_rows(tmp_path: Path) -> None:
     core = SqliteCore(tmp_path / "space.db")
     core.append(talk(20))
@@ -124,7 +141,7 @@ def test_large_payloads_go_into_blocks_unless_they_are_shared(tmp_path: Path) ->
 
 
 def test_the_file_shrinks(tmp_path: Path) -> None:
-    """TE-06, E-12: pages that ageing frees are given back, the log is brought into the file."""
+    """TE-06, E-03: pages that ageing frees are given back, the log is brought into the file."""
     core = SqliteCore(tmp_path / "space.db")
     core.append(talk(6_000))
     before = core.sizes().size_bytes
@@ -420,7 +437,7 @@ class Counting(EphemeralStore):
 
 
 async def test_a_process_ages_by_itself_when_it_is_quiet() -> None:
-    """E-24: hot for a day; once an hour, never while something is being stored."""
+    """E-03: hot for a day; once an hour, never while something is being stored."""
     store, clock = Counting(due=20_000), HandClock()
     slept: list[float] = []
     asleep, awake = asyncio.Event(), asyncio.Event()

@@ -22,8 +22,8 @@ from mica.words import terms
 class TestEveryEngine(StoreContract):
     """The `store` fixture of conftest.py has one parameter for each engine.
 
-    The contract itself, in `mica.testing`, keeps E-02, E-05, E-29, E-30, TE-02, TE-03, TE-04, TE-05, TE-06, TE-17,
-    TE-18, U-01 and U-07; each test there says which.
+    The contract itself, in `mica.testing`, keeps E-02, E-03, E-05, E-29, E-30, TE-02, TE-03, TE-04, TE-05, TE-06,
+    TE-17, TE-18, U-01 and U-07; each test there says which.
     """
 
 

@@ -13,6 +13,7 @@ from mica.store.blocks import BLOCK_EVENTS
 from mica.store.protocol import Store
 
 HOT = timedelta(hours=24)  # younger events stay as they are: they are asked for most, and their parents may still come
+BREATH_S = 0.05  # between two steps: whoever waits to write tries at least once meanwhile
 QUIET_S = 30.0  # how long nothing is stored before ageing begins; a command is over by then
 EVERY_S = 3_600.0  # at most so often in one process: a day's events need no hurry
 
@@ -30,7 +31,7 @@ async def age(
     while count := await store.age(before, at_least=at_least):
         total += count
         on_progress(total)
-        await asyncio.sleep(0)
+        await asyncio.sleep(BREATH_S)
     return total
 
 

@@ -379,14 +379,18 @@ class SqliteCore:
                 suppress(apsw.BusyError),
             ):  # pages that stay free now are used or given back later
                 self._connection.pragma("incremental_vacuum", VACUUM_PAGES)
-                self._connection.pragma("wal_checkpoint", "passive")
+                self._connection.pragma("wal_checkpoint", "truncate")
         return moved
 
     def thaw(self, positions: Sequence[int]) -> int:
         """Turn the blocks that hold these positions into rows again, for what must change an event; how many rows."""
         with self._writing():
-            rows = self._blocks.take_apart(positions) if self._blocks.is_used else []
-            self._connection.executemany(_INSERT, [self._thawed(row) for row in rows])
+            return self._thaw(positions)
+
+    def _thaw(self, positions: Sequence[int]) -> int:
+        """The same inside of a transaction."""
+        rows = self._blocks.take_apart(positions) if self._blocks.is_used else []
+        self._connection.executemany(_INSERT, [self._thawed(row) for row in rows])
         return len(rows)
 
     def _thawed(self, row: Row) -> Row:

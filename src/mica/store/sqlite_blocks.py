@@ -144,7 +144,7 @@ class Blocks:
 
     def at(self, positions: Iterable[int]) -> list[Row]:
         """The events at those of these positions that are in blocks, in any order."""
-        places = sorted((place, position) for position in positions if (place := self.place(position)))
+        places = sorted((place, position) for position in sorted(positions) if (place := self.place(position)))
         found = []
         for number, together in groupby(places, lambda pair: pair[0]):
             block = self.block(number)
@@ -212,7 +212,7 @@ class Blocks:
                 bindings.append(_json(numbers))
         if wanted.positions is not None:
             conditions.append("blocks.id IN (SELECT value FROM json_each(?))")
-            bindings.append(_json({self.place(position) for position in wanted.positions}))
+            bindings.append(_json({self.place(position) for position in sorted(wanted.positions)}))
         statement = f"SELECT blocks.id, {last_at} FROM {source} WHERE {' AND '.join(conditions)}"
         yield from self._connection.execute(f"{statement} ORDER BY {last_at} DESC", bindings)
 

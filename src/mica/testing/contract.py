@@ -296,7 +296,7 @@ class StoreContract:
         assert await store.verify() == []
 
     async def test_ageing_changes_no_answer(self, store: Store) -> None:
-        """E-12, K-43: rows or blocks, readers see one log; whatever arrives later meets what has aged."""
+        """E-03, K-43: rows or blocks, readers see one log; whatever arrives later meets what has aged."""
         here = Context(session="s1", agent="scout", correlation="req-1")
         root = build(1, "mark", {"text": "cookie"}, context=here)
         child = build(2, "tool.failed", {"text": "x" * 20_000}, parent=root, context=here, error=True)
