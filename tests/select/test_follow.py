@@ -10,20 +10,16 @@ from collections.abc import Collection
 from itertools import count
 from pathlib import Path
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import mica
 from mica import EventQuery, Memory
 from mica.errors import InvalidInput, NotAStore, StoreUnavailable
 from mica.model import Event
 from mica.select import follow
-from mica.select.follow import end_of
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
-from mica.testing import History, build, histories
+from mica.testing import build
 
 SOON_S = 20  # a test that waits so long has failed
 
@@ -198,31 +194,6 @@ async def test_the_log_is_walked_in_commit_order(memory: Memory) -> None:
     found = [event.data["n"] async for event in memory.log(EventQuery(names=("odd",)), after=1_000)]
 
     assert found == list(range(1_001, 2_500, 2))
-
-
-# -- The end of the log ---------------------------------------------------------------------------------------
-
-
-class WithGaps(EphemeralStore):
-    """A store from which events were purged: positions are missing."""
-
-    gone: frozenset[int] = frozenset()
-
-    async def log(self, after: int, *, limit: int) -> list[Event]:
-        return [event for event in self._log[max(0, after) :] if event.position not in self.gone][:limit]
-
-    async def events(self, query: EventQuery) -> list[Event]:
-        found = await super().events(msgspec.structs.replace(query, limit=None))
-        return [event for event in found if event.position not in self.gone][-(query.limit or 0) :]
-
-
-@given(histories(), st.sets(st.integers(1, 25)))
-async def test_the_last_position_is_found_whatever_the_times_and_gaps(history: History, gone: set[int]) -> None:
-    store = WithGaps()
-    await store.append(history)
-    store.gone = frozenset(gone)
-
-    assert await end_of(store) == max({*range(len(history) + 1)} - gone, default=0)
 
 
 async def test_the_position_of_an_empty_memory_is_0(memory: Memory) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -46,7 +46,9 @@ from mica.testing import HandClock, build
 from mica.testing.postgres import APP, LOCKED, OTHER, OWNER, STRANGER, Server
 
 SCHEMA_FILE = Path(postgres.__file__).parent / "schema" / "postgres.sql"
-WALLED = {"writers", "names", "sessions", "contexts", "payloads", "keys", "events", "texts", "terms", "postings"}
+WALLED = {
+    "writers", "names", "sessions", "contexts", "payloads", "keys", "events", "texts", "terms", "postings", "work",
+}  # fmt: skip
 _numbers = count(1)
 
 
@@ -84,6 +86,9 @@ DESCRIBED = """
     SELECT 'column', table_name || '.' || column_name,
         concat_ws(' ', data_type, is_nullable, column_default, identity_generation)
     FROM information_schema.columns WHERE table_schema = $1
+    UNION ALL SELECT 'option', attrelid::regclass::text || '.' || attname, attoptions::text
+    FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+    WHERE relnamespace = $1::regnamespace AND attoptions IS NOT NULL
     UNION ALL SELECT 'index', indexname, indexdef FROM pg_indexes WHERE schemaname = $1
     UNION ALL SELECT 'constraint', conrelid::regclass::text || '.' || conname, pg_get_constraintdef(oid)
     FROM pg_constraint WHERE connamespace = $1::regnamespace
@@ -212,6 +217,7 @@ async def filled(store: PostgresStore) -> None:
     """Something in every table."""
     context = Context(session="s1", agent="scout")
     await store.append([build(1, "mark", {"text": "secret plan"}, context=context), build(2, data={"x": "y" * 6_000})])
+    await store.plan("crystallize", due_at=build(1).at)
 
 
 async def test_every_table_has_its_wall(server: Server) -> None:
@@ -572,12 +578,18 @@ async def test_verify_names_what_is_broken(server: Server, schema: str, statemen
             assert await store.verify() == []
 
 
-@pytest.fixture(scope="module")
-def full(server: Server) -> str:
-    """The address of a space with some thousand events of a dozen months, which its planner knows."""
-    address = server.address()
+@pytest.fixture(scope="module", params=["analyzed", "grown since"])
+def full(request: pytest.FixtureRequest, server: Server) -> Iterator[str]:
+    """The address of a space with some thousand events of a dozen months.
+
+    The planner's statistics know it, or are of a time when every space had one event of the same time and position.
+    """
+    schema = f"test_{next(_numbers)}"
+    address = server.address(schema=schema)
+    analyze = f"ANALYZE {', '.join(f'{schema}.{table}' for table in sorted(WALLED))}"
 
     async def fill() -> None:
+        await server.make_schema(schema)
         context = Context(session="s1", agent="a", correlation="req-1")
         root = build(1, "mark", {"text": "cookie"}, context=context)
         child = build(2, "file.read", parent=root)
@@ -585,17 +597,25 @@ def full(server: Server) -> str:
         many = [
             msgspec.structs.replace(
                 build(n, "mark" if n % 9 == 0 else "shell.run", {"text": f"word{n}"}, context=Context(session=f"s{n}")),
-                at=datetime(2026, 1 + n % 12, 1 + n % 28, tzinfo=UTC),
+                at=datetime(2026, 1 + n % 12, 1 + n % 28, microsecond=n, tzinfo=UTC),
             )
             for n in range(10, 8_000)
         ]
-        async with opened(address) as store, connected(server.dsn()) as connection:
-            await store.append([*few, *many])
-            await connection.execute("ANALYZE")
+        async with connected(server.dsn()) as connection:
+            if request.param == "grown since":
+                for _ in range(10):
+                    async with opened(server.address(schema=schema)) as other:
+                        await other.append([msgspec.structs.replace(many[0], position=None)])
+                await connection.execute(analyze)
+            async with opened(address) as store:
+                await store.append([*few, *many])
+            if request.param == "analyzed":
+                await connection.execute(analyze)
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(asyncio.run, fill()).result()
-    return address
+    yield address
+    server.run(f"DROP SCHEMA {schema} CASCADE")
 
 
 def rows_touched(plan: dict[str, Any]) -> int:
