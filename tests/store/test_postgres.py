@@ -7,7 +7,6 @@ import multiprocessing
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 import asyncpg
@@ -43,6 +42,7 @@ from mica.store.postgres import PostgresStore, prepare
 from mica.store.postgres_append import CHUNK_EVENTS
 from mica.store.postgres_server import migrations, parse_address
 from mica.testing import HandClock, build
+from mica.testing.pooler import pooled
 from mica.testing.postgres import APP, LOCKED, OTHER, OWNER, STRANGER, Server
 
 SCHEMA_FILE = Path(postgres.__file__).parent / "schema" / "postgres.sql"
@@ -870,102 +870,9 @@ async def test_connections_ended_by_an_administrator_are_replaced(server: Server
         assert await appending == Appended(stored=1)
 
 
-Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class Pooler:
-    """A pooler in transaction mode before the server: each transaction goes to another of its connections.
-
-    It can lose the answer to the next COMMIT: the server has done it, and the client's connection ends.
-    """
-
-    def __init__(self, server: str) -> None:
-        self._server = server
-        self._idle: asyncio.Queue[Streams] = asyncio.Queue()
-        self._greeting = b""
-        self.used: set[int] = set()
-        self.loses_commit = False
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        size = int.from_bytes(await reader.readexactly(4))
-        startup = size.to_bytes(4) + await reader.readexactly(size - 4)
-        if size == 16:  # a request to cancel, which this pooler does not know
-            writer.close()
-            return
-        while self._idle.qsize() < 3:
-            await self._connect(startup)
-        writer.write(self._greeting)
-        backend: Streams | None = None  # the connection that this client's transaction was given
-        asking, answering = asyncio.ensure_future(self._message(reader)), None
-        try:
-            while True:
-                await asyncio.wait({asking, answering or asking}, return_when=asyncio.FIRST_COMPLETED)
-                if asking.done():
-                    if (message := asking.result())[:1] == b"X":
-                        return
-                    backend = backend or await self._idle.get()
-                    self.used.add(id(backend))
-                    backend[1].write(message)
-                    asking = asyncio.ensure_future(self._message(reader))
-                    answering = answering or asyncio.ensure_future(self._message(backend[0]))
-                elif answering and backend:
-                    answer, answering = answering.result(), None
-                    if self.loses_commit and answer == b"C\0\0\0\x0bCOMMIT\0":
-                        self.loses_commit = False
-                        return
-                    writer.write(answer)
-                    if answer == b"Z\0\0\0\5I":
-                        self._idle.put_nowait(backend)
-                        backend = None
-                    else:
-                        answering = asyncio.ensure_future(self._message(backend[0]))
-        except asyncio.IncompleteReadError:
-            pass  # the client is gone
-        finally:
-            asking.cancel()
-            if answering:
-                answering.cancel()
-            if backend:
-                backend[1].close()
-            writer.close()
-
-    async def _connect(self, startup: bytes) -> None:
-        reader, writer = await asyncio.open_unix_connection(self._server)
-        writer.write(startup)
-        greeting = b""
-        while not greeting.endswith(b"Z\0\0\0\5I"):
-            greeting += await self._message(reader)
-        self._greeting = greeting
-        self._idle.put_nowait((reader, writer))
-
-    @staticmethod
-    async def _message(reader: asyncio.StreamReader) -> bytes:
-        head = await reader.readexactly(5)
-        return head + await reader.readexactly(int.from_bytes(head[1:]) - 4)
-
-    def close(self) -> None:
-        while not self._idle.empty():
-            self._idle.get_nowait()[1].close()
-
-
-@asynccontextmanager
-async def pooled(server: Server, address: str) -> AsyncIterator[tuple[Pooler, str]]:
-    """A pooler, and the address by which it is used."""
-    host = parse_address(address, space="x").host
-    with tempfile.TemporaryDirectory() as folder:
-        pooler = Pooler(f"{host}/.s.PGSQL.5432")
-        listening = await asyncio.start_unix_server(pooler.serve, f"{folder}/.s.PGSQL.5432")
-        try:
-            yield pooler, address.replace(quote(host, safe=""), quote(folder, safe=""))
-        finally:
-            listening.close()
-            pooler.close()
-            await listening.wait_closed()
-
-
 async def test_a_pooler_in_transaction_mode_changes_nothing(server: Server) -> None:
     """No setting and no prepared statement outlives a transaction: spaces stay apart on shared connections."""
-    async with pooled(server, server.address()) as (pooler, address):
+    async with pooled(server.address()) as (pooler, address):
         async with opened(address) as mine, opened(f"{address} too") as theirs:
             for n in range(1, 20):
                 await mine.append([build(n, "mark", {"text": f"cookie {n}"}, context=Context(session="s1"))])
@@ -979,7 +886,7 @@ async def test_a_pooler_in_transaction_mode_changes_nothing(server: Server) -> N
 
 async def test_an_append_whose_answer_is_lost_is_found_and_counted_once(server: Server) -> None:
     """TE-03: the server has committed, the client does not know; it looks before it writes again."""
-    async with pooled(server, server.address()) as (pooler, address), opened(address) as store:
+    async with pooled(server.address()) as (pooler, address), opened(address) as store:
         await store.append([build(1), build(2)])
         pooler.loses_commit = True
 
