@@ -33,6 +33,7 @@ from mica.errors import (
     NotAStore,
     SchemaTooNew,
     StoreBusy,
+    StoreFull,
     StoreUnavailable,
 )
 from mica.model import Appended, Context, Event, EventId, EventQuery, new_writer, writer_named
@@ -484,8 +485,8 @@ async def test_a_month_that_was_dropped_is_made_again(server: Server, schema: st
 
 
 async def test_large_payloads_are_stored_once_and_whole(server: Server) -> None:
-    """TE-05, E-27, K-43: content-addressed, never truncated; NUL included."""
-    large: dict[str, object] = {"text": "ab\0ü" * (4 * 2**20)}
+    """TE-05, E-27, K-43: content-addressed, never truncated; NUL included, 50 MB read back identical."""
+    large: dict[str, object] = {"text": "ab\0ü" * (10 * 2**20)}
     async with opened(server.address()) as store:
         await store.append(
             [build(1, "tool.ran", large), build(2, "tool.ran", large), build(3, data={"x": "y" * 6_000})]
@@ -840,6 +841,78 @@ async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
         await PostgresStore.open(f"postgresql://ann@/shop?host={tmp_path}")
     with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1 does not answer"):
         await PostgresStore.open("postgresql://ann@127.0.0.1:1/shop")
+
+
+async def test_a_standby_is_named_and_loses_nothing(server: Server, home: Settings) -> None:
+    """A server that only reads, after a failover for example: what is emitted waits until one is found that writes."""
+    address = server.address()
+    async with mica.open(address, settings=home) as memory:
+        memory.emit("before")
+        assert await memory.position() == 1
+        with server.as_standby():
+            memory.emit("meanwhile")
+            with pytest.raises(StoreUnavailable, match=r"is read-only .*give the address of the primary server"):
+                await memory.events()
+            with pytest.raises(StoreUnavailable, match=r"is read-only .*give the address of the primary server"):
+                await PostgresStore.open(server.address())
+        assert [event.name for event in await memory.events()] == ["before", "meanwhile"]
+
+
+async def test_a_full_disk_of_the_server_is_named_and_keeps_nothing(
+    server: Server, schema: str, home: Settings
+) -> None:
+    """TE-03: all or nothing; what could not be stored waits, and is stored once when there is room."""
+    async with connected(server.dsn()) as connection:
+        await connection.execute(
+            f"""SET search_path = {schema};
+            CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+            END $$;
+            CREATE TRIGGER full_disk BEFORE INSERT ON keys FOR EACH ROW WHEN (NEW.position = 3)
+            EXECUTE FUNCTION full_disk()"""
+        )
+        async with mica.open(server.address(schema=schema), settings=home) as memory:
+            for number in range(5):
+                memory.emit("step", {"n": number})
+            with pytest.raises(StoreFull, match=r"no room left .*nothing of this write was kept"):
+                await memory.events()
+            assert (await memory.backlog())[0] >= 5
+            assert await connection.fetchval(f"SELECT count(*) FROM {schema}.events") == 0
+
+            await connection.execute(f"DROP TRIGGER full_disk ON {schema}.keys")
+            assert [event.data["n"] for event in await memory.events()] == [0, 1, 2, 3, 4]
+
+
+async def test_nothing_but_postgresql_itself_is_needed(server: Server) -> None:
+    """No pgvector, no other extension: what a plain server brings is enough."""
+    async with opened(server.address()) as store, connected(server.dsn()) as connection:
+        await filled(store)
+        assert await store.verify() == []
+        extensions = await connection.fetch("SELECT extname FROM pg_extension")
+        assert [row[0] for row in extensions] == ["plpgsql"]
+
+
+async def test_clocks_that_differ_change_no_order_and_lose_nothing(server: Server, home: Settings) -> None:
+    """TE-19, K-38: positions are given by the server; a clock that is wrong only dates events wrongly."""
+    address = server.address()
+    ahead, behind = HandClock(datetime(2031, 1, 1, tzinfo=UTC)), HandClock(datetime(1999, 1, 1, tzinfo=UTC))
+    async with (
+        mica.open(address, settings=home, clock=ahead) as one,
+        mica.open(address, settings=home, clock=behind) as other,
+    ):
+        following = other.follow(after=0)
+        parent = None
+        for number in range(6):
+            memory = one if number % 2 else other
+            parent = memory.emit("step", {"n": number}, parent=parent)
+            assert await memory.position() == number + 1
+        async with asyncio.timeout(20):
+            followed = [await anext(following) for _ in range(6)]
+
+        assert [event.data["n"] for event in followed] == list(range(6))
+        assert [event.data["n"] for event in await one.chain(followed[0])] == [0, 2, 4, 1, 3, 5]  # by their dates
+        assert [event.data["n"] for event in await one.ancestors(followed[5])] == [4, 3, 2, 1, 0]  # by cause
+        assert await one.verify() == []
 
 
 async def test_no_connection_left_is_named(server: Server) -> None:

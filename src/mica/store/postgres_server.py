@@ -311,8 +311,11 @@ def translated(address: Address) -> Iterator[None]:
         raise StoreUnavailable(
             f"the space {address.space!r} is gone from {address.host} or was given to another role; open it again"
         ) from error
-    except asyncpg.ReadOnlySQLTransactionError as error:
-        raise StoreUnavailable(f"{where} is read-only; give the address of the primary server") from error
+    except (
+        asyncpg.ReadOnlySQLTransactionError,
+        asyncpg.FeatureNotSupportedError,
+    ) as error:  # a standby says the latter
+        raise StoreUnavailable(f"{where} is read-only ({error}); give the address of the primary server") from error
     except (asyncpg.DiskFullError, asyncpg.OutOfMemoryError) as error:
         raise StoreFull(f"{where} has no room left ({error}); nothing of this write was kept") from error
     except asyncpg.TooManyConnectionsError as error:
