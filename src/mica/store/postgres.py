@@ -174,7 +174,7 @@ class PostgresStore:
             known = None if home is None or not is_away(error) else recall(home, parsed)
             if known is None:
                 raise
-            store = cls(parsed, await connect(parsed, connections=0), home=home, clock=clock)
+            store = cls(parsed, await connect(parsed, at_once=False), home=home, clock=clock)
             store._space = known
         return store
 

@@ -112,16 +112,16 @@ def parse_address(text: str, *, space: str) -> Address:
     )
 
 
-async def connect(address: Address, *, connections: int = 1) -> Pool:
-    """A small pool with a connection open, so that what is wrong shows now; with none, it does when one is needed.
+async def connect(address: Address, *, at_once: bool = True) -> Pool:
+    """A small pool; `at_once` one connection is opened, so that what is wrong shows now.
 
     Nothing outlives a transaction on a connection: no prepared statements, no settings. A pooler in transaction mode
     may give each transaction another server process.
     """
     with translated(address):
-        return await asyncpg.create_pool(
+        pool = await asyncpg.create_pool(
             address.dsn,
-            min_size=connections,
+            min_size=0,  # who asks connects: a pool that keeps one open itself complains aloud of a server that is away
             max_size=CONNECTIONS_MAX,
             max_queries=QUERIES_MAX,
             reset=_nothing_to_reset,
@@ -129,6 +129,13 @@ async def connect(address: Address, *, connections: int = 1) -> Pool:
             timeout=CONNECT_S,
             command_timeout=PATIENCE_S + CONNECT_S,  # the server's own limit comes first, unless it is gone
         )
+        try:
+            if at_once:
+                await pool.release(await pool.acquire())
+        except BaseException:
+            pool.terminate()
+            raise
+        return pool
 
 
 def discard(connection: PoolConnectionProxy[asyncpg.Record]) -> None:
