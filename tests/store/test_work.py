@@ -127,7 +127,7 @@ async def outcomes(store: Store, plan: list[Step]) -> list[object]:
 
 @given(steps)
 async def test_work_is_never_held_twice_nor_lost(plan: list[Step]) -> None:
-    """K-53, U-03: any owners, in any order, with any clocks; SQLite answers as the reference does."""
+    """K-56, U-03: any owners, in any order, with any clocks; SQLite answers as the reference does."""
     with tempfile.TemporaryDirectory() as folder:
         store = await SqliteStore.open(Path(folder) / "space.db")
         assert await outcomes(store, plan) == await outcomes(EphemeralStore(), plan)
@@ -137,7 +137,7 @@ async def test_work_is_never_held_twice_nor_lost(plan: list[Step]) -> None:
 @settings(max_examples=25)  # each step is two round trips to the server
 @given(steps)
 async def test_work_is_never_held_twice_nor_lost_on_a_server(server: Server, plan: list[Step]) -> None:
-    """K-53, U-03"""
+    """K-56, U-03"""
     store = await PostgresStore.open(server.address())
     assert await outcomes(store, plan) == await outcomes(EphemeralStore(), plan)
     await store.close()
@@ -164,7 +164,7 @@ async def work_off(store: Store, owner: str) -> list[str]:
 
 
 async def test_eight_connections_share_work_and_finish_each_piece_once(server: Server) -> None:
-    """K-53: FOR UPDATE SKIP LOCKED: nobody waits for another, and nobody gets what another has."""
+    """K-56: FOR UPDATE SKIP LOCKED: nobody waits for another, and nobody gets what another has."""
     address = server.address()
     stores = [await PostgresStore.open(address) for _ in range(8)]
     await asyncio.gather(*(stores[0].plan("crystallize", about=f"s{n}", due_at=START_AT) for n in range(PIECES)))
@@ -195,7 +195,7 @@ def _in_process(target: str, owner: str, done: multiprocessing.Queue[list[str]])
 
 
 async def test_processes_share_the_work_of_a_file(tmp_path: Path) -> None:
-    """K-53: the write lock of SQLite settles who gets what."""
+    """K-56: the write lock of SQLite settles who gets what."""
     path = tmp_path / "space.db"
     store = await SqliteStore.open(path)
     for n in range(PIECES):
@@ -234,7 +234,7 @@ def _hold_until_killed(target: str, holding: Signal, lease: timedelta) -> None:
 async def test_the_work_of_a_killed_holder_is_done_by_another(
     request: pytest.FixtureRequest, tmp_path: Path, engine: str
 ) -> None:
-    """K-53: kill -9 while it holds the work; when the lease has run out, and not before, another gets it."""
+    """K-56: kill -9 while it holds the work; when the lease has run out, and not before, another gets it."""
     store: Store
     if engine == "postgres":
         target = str(request.getfixturevalue("server").address())
@@ -285,7 +285,7 @@ async def test_work_of_another_space_is_out_of_sight(server: Server) -> None:
 async def test_machines_whose_clocks_differ_do_not_take_each_others_work(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """K-53: leases run by the server's clock; a machine that is days ahead sees no lease end earlier."""
+    """K-56: leases run by the server's clock; a machine that is days ahead sees no lease end earlier."""
     address = server.address()
     one, other = [await PostgresStore.open(address) for _ in range(2)]
     await one.plan("age", due_at=START_AT)
@@ -307,7 +307,7 @@ async def test_machines_whose_clocks_differ_do_not_take_each_others_work(
 
 
 async def test_a_claim_whose_answer_is_lost_is_found_again(server: Server) -> None:
-    """K-53: the server has committed and the client does not know: the work is neither stuck nor done twice."""
+    """K-56: the server has committed and the client does not know: the work is neither stuck nor done twice."""
     async with pooled(server.address()) as (pooler, address):
         store = await PostgresStore.open(address)
         await store.plan("age", due_at=START_AT)

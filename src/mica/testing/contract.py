@@ -283,7 +283,7 @@ class StoreContract:
     # -- Work -------------------------------------------------------------------------------------------------
 
     async def test_work_is_claimed_by_one_when_it_is_due(self, store: Store) -> None:
-        """K-53: several processes share background work and none of it is done twice."""
+        """K-56: several processes share background work and none of it is done twice."""
         await store.plan("age", due_at=START_AT)
 
         early = await store.claim(["age"], owner="a", due_by=START_AT - timedelta(seconds=1), lease=HOUR)
@@ -329,7 +329,7 @@ class StoreContract:
         assert await store.work() == [Work(kind="age", due_at=START_AT + timedelta(minutes=2))]
 
     async def test_a_lease_that_has_run_out_can_be_claimed_by_another(self, store: Store) -> None:
-        """K-53: a holder that died holds nothing for ever, and one that slept too long is told."""
+        """K-56: a holder that died holds nothing for ever, and one that slept too long is told."""
         await store.plan("age", due_at=START_AT)
         first = await store.claim(["age"], owner="a", due_by=START_AT, lease=NO_TIME)
         second = await store.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)  # the same owner, another claim
