@@ -579,11 +579,12 @@ async def test_verify_names_what_is_broken(server: Server, schema: str, statemen
             assert await store.verify() == []
 
 
-@pytest.fixture(scope="module", params=["analyzed", "grown since"])
+@pytest.fixture(scope="module", params=["known", "grown beside many", "grown beside one"])
 def full(request: pytest.FixtureRequest, server: Server) -> Iterator[str]:
     """The address of a space with some thousand events of a dozen months.
 
-    The planner's statistics know it, or are of a time when every space had one event of the same time and position.
+    The planner's statistics know it, or are older: of a time when each of many spaces had one event, all of the same
+    time and position, or when another space was all there was.
     """
     schema = f"test_{next(_numbers)}"
     address = server.address(schema=schema)
@@ -603,14 +604,14 @@ def full(request: pytest.FixtureRequest, server: Server) -> Iterator[str]:
             for n in range(10, 8_000)
         ]
         async with connected(server.dsn()) as connection:
-            if request.param == "grown since":
-                for _ in range(10):
-                    async with opened(server.address(schema=schema)) as other:
-                        await other.append([msgspec.structs.replace(many[0], position=None)])
+            for _ in range({"grown beside many": 10, "grown beside one": 1}.get(request.param, 0)):
+                async with opened(server.address(schema=schema)) as other:
+                    await other.append(many[:1] if request.param == "grown beside many" else many[:100])
+            if request.param != "known":
                 await connection.execute(analyze)
             async with opened(address) as store:
                 await store.append([*few, *many])
-            if request.param == "analyzed":
+            if request.param == "known":
                 await connection.execute(analyze)
 
     with ThreadPoolExecutor(max_workers=1) as thread:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ import mica
 from mica import EventQuery
 from mica.errors import StoreUnavailable
 from mica.settings import Settings
+from mica.store import postgres_server
 from mica.store.postgres import PostgresStore
 from mica.store.postgres_server import parse_address, recall, remember_space
 from mica.testing import build
@@ -85,6 +87,37 @@ async def test_an_address_never_opened_before_needs_its_server(server: Server, h
             memory.emit("step")
     async with mica.open(address, settings=home) as memory:
         assert await memory.position() == 1
+
+
+async def test_a_server_that_never_answers_is_asked_once(
+    server: Server, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-05: patience is spent once, not once for each try."""
+    monkeypatch.setattr(postgres_server, "CONNECT_S", 0.1)
+    asked = 0
+
+    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.read(-1)
+        writer.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        listening = await asyncio.start_unix_server(ignore, f"{folder}/.s.PGSQL.5432")
+        address = f"postgresql://ann@/shop?host={folder}&space=x"
+        remember_space(home.home, parse_address(address, space="x"), "0" * 26)
+        store = await PostgresStore.open(address, home=home.home)
+        assert asked == 1
+
+        with pytest.raises(StoreUnavailable, match="did not answer in time"):
+            await store.append([build(1)])
+        with pytest.raises(StoreUnavailable, match="did not answer in time"):
+            await store.events(EventQuery())
+
+        assert asked == 3
+        await store.close()
+        listening.close()
+        await listening.wait_closed()
 
 
 async def test_no_password_is_kept(server: Server, home: Settings) -> None:

@@ -286,8 +286,12 @@ async def _apply(connection: Connection, address: Address, files: Sequence[str],
 
 
 def may_be_repeated(error: MicaError) -> bool:
-    """Whether the transaction was lost or undone for no reason of its own, so that trying again makes sense."""
-    return isinstance(error.__cause__, (*LOST, *UNDONE, *NO_PARTITION))
+    """Whether the transaction was lost or undone for no reason of its own, so that trying again makes sense.
+
+    Not when nothing answered in time: all patience is spent then.
+    """
+    cause = error.__cause__
+    return isinstance(cause, (*LOST, *UNDONE, *NO_PARTITION)) and not isinstance(cause, TimeoutError)
 
 
 def is_away(error: MicaError) -> bool:
