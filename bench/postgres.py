@@ -416,7 +416,7 @@ def main() -> None:
 
     print(machine())
     with place(options.dsn) as (measured, shared, server):
-        numbers = asyncio.run(append_beside_copy(measured, rounds=5 if options.quick else 9, batches=15))
+        numbers = asyncio.run(append_beside_copy(measured, rounds=3 if options.quick else 9, batches=15))
         numbers |= together(shared, 6 if options.quick else 60)
         killed = kills(shared, server, rounds=3 if options.quick else 50)
     numbers |= {**killed, "doubled": numbers["doubled"] + killed["doubled"]}
