@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
@@ -22,11 +23,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import apsw
 import msgspec
 
-from mica.errors import DuplicateEvent, InvalidEvent, StoreBusy, StoreUnavailable
+from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, StoreBusy, StoreUnavailable
 from mica.model import (
     MARK,
     ORIGINS,
     Appended,
+    Claim,
     Context,
     Event,
     EventId,
@@ -35,15 +37,19 @@ from mica.model import (
     Postings,
     Ref,
     Text,
+    Work,
     WriterId,
     event_id,
     mark_of,
     microseconds,
     name_pattern,
+    new_writer,
     ref_of,
     searchable_text,
     split_id,
+    utc_now,
 )
+from mica.store import sqlite_work
 from mica.store.encoding import (
     INLINE_BYTES_MAX,
     READ_ROWS,
@@ -67,6 +73,7 @@ from mica.store.protocol import (
     wanted_terms,
 )
 from mica.store.sqlite_file import open_file, translated
+from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
 from mica.words import terms, words
 
 P = ParamSpec("P")
@@ -101,7 +108,7 @@ class SqliteCore:
     def append(self, events: Sequence[Event]) -> Appended:
         repeated = 0
         with self._writing():
-            first = position = self._last_position()
+            first = position = self.last_position()
             for event in events:
                 check_event(event, self._ref(event.parent_id) if event.parent_id else None)
                 if self._insert(event, position + 1):
@@ -135,6 +142,9 @@ class SqliteCore:
 
     def log(self, after: int, *, limit: int) -> list[Event]:
         return list(self._read("WHERE position > ? ORDER BY position LIMIT ?", (after, limit)))
+
+    def last_position(self) -> int:
+        return int(self._one("SELECT last_position FROM space")[0])
 
     def chain(self, correlation: str) -> list[Event]:
         try:
@@ -234,6 +244,53 @@ class SqliteCore:
         statement = "SELECT DISTINCT agent FROM contexts WHERE agent IS NOT NULL ORDER BY agent"
         return [row[0] for row in self._rows(statement)]
 
+    def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
+        check_words(kind=kind, about=about)
+        check_moment("due_at", due_at)
+        with self._writing():
+            sqlite_work.plan(self._connection, kind, about, due_at=microseconds(due_at))
+
+    def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
+        check_words(owner=owner)
+        check_moment("due_by", due_by)
+        check_lease(lease)
+        now, due = utc_now(), microseconds(due_by)
+        with translated(self._path):
+            if not sqlite_work.is_due(self._connection, kinds, due_by=due, now=microseconds(now)):
+                return None
+        with self._writing():
+            return sqlite_work.claim(
+                self._connection,
+                new_writer(),
+                kinds,
+                owner=owner,
+                due_by=due,
+                now=microseconds(now),
+                held_until=microseconds(now + lease),
+            )
+
+    def renew(self, claim: Claim, *, lease: timedelta) -> Claim:
+        check_lease(lease)
+        with self._writing():
+            renewed = sqlite_work.renew(self._connection, claim, held_until=microseconds(utc_now() + lease))
+        if renewed is None:
+            raise ClaimLost(claim.kind, claim.about, claim.owner)
+        return renewed
+
+    def finish(self, claim: Claim, *, again_at: datetime | None = None) -> None:
+        if again_at is not None:
+            check_moment("again_at", again_at)
+        with self._writing():
+            is_ours = sqlite_work.finish(
+                self._connection, claim, again_at=None if again_at is None else microseconds(again_at)
+            )
+        if not is_ours:
+            raise ClaimLost(claim.kind, claim.about, claim.owner)
+
+    def work(self) -> list[Work]:
+        with translated(self._path):
+            return sqlite_work.work(self._connection)
+
     def sizes(self) -> Sizes:
         counts = self._one(
             """SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM texts WHERE is_mark),
@@ -321,9 +378,6 @@ class SqliteCore:
         self._read_words.clear()
         for cache in self._words.values():
             cache.clear()
-
-    def _last_position(self) -> int:
-        return int(self._one("SELECT last_position FROM space")[0])
 
     def _differs(self, event: Event) -> bool:
         known = self.event(event.id)
@@ -623,12 +677,19 @@ class SqliteStore:
     event_at = threaded(SqliteCore.event_at)
     events = threaded(SqliteCore.events)
     log = threaded(SqliteCore.log)
+    last_position = threaded(SqliteCore.last_position)
+    listen = staticmethod(nothing_to_hear)
     chain = threaded(SqliteCore.chain)
     ancestors = threaded(SqliteCore.ancestors)
     descendants = threaded(SqliteCore.descendants)
     postings = threaded(SqliteCore.postings)
     texts = threaded(SqliteCore.texts)
     agents = threaded(SqliteCore.agents)
+    plan = threaded(SqliteCore.plan)
+    claim = threaded(SqliteCore.claim)
+    renew = threaded(SqliteCore.renew)
+    finish = threaded(SqliteCore.finish)
+    work = threaded(SqliteCore.work)
     sizes = threaded(SqliteCore.sizes)
     verify = threaded(SqliteCore.verify)
     rebuild = threaded(SqliteCore.rebuild)
