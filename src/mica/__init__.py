@@ -2,6 +2,7 @@
 
 from mica.errors import (
     Backlogged,
+    ClaimLost,
     DuplicateEvent,
     InvalidContext,
     InvalidEvent,
@@ -31,6 +32,7 @@ from mica.store.protocol import Sizes
 __all__ = [
     "Backlogged",
     "Brief",
+    "ClaimLost",
     "Comparison",
     "Context",
     "Copied",

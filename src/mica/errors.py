@@ -7,6 +7,7 @@ MicaError
 │   └── InvalidSettings     a settings file or environment variable
 ├── UnknownEvent            no event has this id or position
 ├── DuplicateEvent          the id exists already, with other content
+├── ClaimLost               the lease ran out and the work is another's now
 ├── Backlogged              too much waits for the store; observing stops rather than drop
 └── StoreError              the store cannot do what was asked
     ├── StoreUnavailable    read-only, gone or closed
@@ -57,6 +58,17 @@ class DuplicateEvent(MicaError):
             f"event {event_id!r} exists already with other content; events are never changed: emit a new one"
         )
         self.event_id = event_id
+
+
+class ClaimLost(MicaError):
+    """A piece of work is not held by this claim any more: its lease ran out and another took it, or it is finished."""
+
+    def __init__(self, kind: str, about: str, owner: str) -> None:
+        what = f"{kind} {about!r}" if about else kind
+        super().__init__(f"{owner!r} does not hold {what} any more; drop the result, or renew the lease earlier")
+        self.kind = kind
+        self.about = about
+        self.owner = owner
 
 
 class Backlogged(MicaError):

@@ -45,7 +45,7 @@ from mica.observe.leftovers import backlog, damaged_in
 from mica.observe.redact import redact
 from mica.select import chains
 from mica.select.budget import fit
-from mica.select.follow import Bell, Following, end_of, history
+from mica.select.follow import Bell, Following, history
 from mica.select.gather import gather
 from mica.select.overview import Overview, overview
 from mica.select.rank import Hit
@@ -436,7 +436,7 @@ class Memory:
     async def position(self) -> int:
         """The position of the last event of the log, 0 when there is none: where a follower of later ones begins."""
         await self._stored()
-        return await end_of(self._store)
+        return await self._store.last_position()
 
     async def log(self, query: EventQuery | None = None, *, after: int = 0) -> AsyncIterator[Event]:
         """Every stored event that fits, in commit order, from after a position to the end of the log.

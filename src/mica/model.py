@@ -382,6 +382,30 @@ class Appended(msgspec.Struct, frozen=True):
     repeated: int = 0
 
 
+# -- Work that several processes share -------------------------------------------------------------------------
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of background work that is to be done, and who does it."""
+
+    kind: str
+    about: str = ""  # which of this kind: a session, a day; empty when there is only one
+    due_at: datetime
+    owner: str | None = None  # who holds it, or held it last without finishing; None: nobody
+    held_until: datetime | None = None  # by the store's clock; then another may have it
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to do a piece of work, until a time. Only this very claim can finish it."""
+
+    id: str
+    kind: str
+    about: str
+    due_at: datetime
+    owner: str
+    held_until: datetime  # by the store's clock
+
+
 # -- Marks and what a ranker sees of them ----------------------------------------------------------------------
 
 

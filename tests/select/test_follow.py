@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
-import msgspec
+import asyncpg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import mica
 from mica import EventQuery, Memory
 from mica.errors import InvalidInput, NotAStore, StoreUnavailable
 from mica.model import Event
 from mica.select import follow
-from mica.select.follow import end_of
 from mica.settings import Settings
+from mica.store import postgres_listen
 from mica.store.ephemeral import EphemeralStore
-from mica.testing import History, build, histories
+from mica.store.postgres_listen import Listener
+from mica.testing import build
+from mica.testing.pooler import pooled
+from mica.testing.postgres import APP, Server
 
 SOON_S = 20  # a test that waits so long has failed
 
@@ -200,32 +203,147 @@ async def test_the_log_is_walked_in_commit_order(memory: Memory) -> None:
     assert found == list(range(1_001, 2_500, 2))
 
 
-# -- The end of the log ---------------------------------------------------------------------------------------
-
-
-class WithGaps(EphemeralStore):
-    """A store from which events were purged: positions are missing."""
-
-    gone: frozenset[int] = frozenset()
-
-    async def log(self, after: int, *, limit: int) -> list[Event]:
-        return [event for event in self._log[max(0, after) :] if event.position not in self.gone][:limit]
-
-    async def events(self, query: EventQuery) -> list[Event]:
-        found = await super().events(msgspec.structs.replace(query, limit=None))
-        return [event for event in found if event.position not in self.gone][-(query.limit or 0) :]
-
-
-@given(histories(), st.sets(st.integers(1, 25)))
-async def test_the_last_position_is_found_whatever_the_times_and_gaps(history: History, gone: set[int]) -> None:
-    store = WithGaps()
-    await store.append(history)
-    store.gone = frozenset(gone)
-
-    assert await end_of(store) == max({*range(len(history) + 1)} - gone, default=0)
-
-
 async def test_the_position_of_an_empty_memory_is_0(memory: Memory) -> None:
     assert await memory.position() == 0
     memory.emit("x")
     assert await memory.position() == 1
+
+
+# -- Being rung -----------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(dsn, statement_cache_size=0)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def begun(memory: Memory, following: follow.Following) -> asyncio.Task[list[Event]]:
+    """A step of a follower that has looked in vain and hears now what others append."""
+    waiting = asyncio.create_task(take(following, 1))
+    async with asyncio.timeout(SOON_S):
+        while not (listener := getattr(memory._store, "_listener", None)) or not listener.is_listening:
+            await asyncio.sleep(0.01)
+    return waiting
+
+
+async def listeners(connection: asyncpg.Connection) -> list[int]:
+    """The server processes that listen for the role of these tests."""
+    rows = await connection.fetch(f"SELECT pid FROM pg_stat_activity WHERE usename = '{APP}' AND query LIKE 'LISTEN%'")
+    return [row[0] for row in rows]
+
+
+async def test_a_notification_wakes_a_follower_of_another_store(
+    server: Server, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E-29: without a look of its own in between: it would come too late to pass."""
+    monkeypatch.setattr(follow, "POLL_S", 10 * SOON_S)
+    address = server.address()
+    async with mica.open(address, settings=home) as reader, mica.open(address, settings=home) as writer:
+        following = reader.follow(after=0)
+        for number in range(3):
+            waiting = await begun(reader, following)
+            writer.emit("step", {"n": number})
+            assert [event.data["n"] for event in await waiting] == [number]
+
+
+async def test_one_connection_listens_while_somebody_follows(server: Server, home: Settings) -> None:
+    """Nothing is left behind: no task, no connection, though nobody says that a loop was left."""
+    before = asyncio.all_tasks()
+    async with connected(server.dsn()) as connection:
+        async with mica.open(server.address(), settings=home) as memory:
+            own = asyncio.all_tasks()
+            assert await listeners(connection) == []
+            one, two = memory.follow(after=0), memory.follow(after=0)
+            tasks = [await begun(memory, one), await begun(memory, two)]
+            assert len(await listeners(connection)) == 1
+            assert len(asyncio.all_tasks() - own - set(tasks)) == 1
+
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            del task, tasks, one, two
+            async with asyncio.timeout(SOON_S):
+                while asyncio.all_tasks() != own or await listeners(connection):
+                    gc.collect()
+                    await asyncio.sleep(0)
+
+            waiting = await begun(memory, memory.follow(after=0))
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await waiting
+        async with asyncio.timeout(SOON_S):
+            while await listeners(connection):
+                await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("breakage", ["the connection is ended", "nobody notifies", "listening is refused"])
+async def test_without_notifications_a_follower_misses_nothing(
+    server: Server, home: Settings, monkeypatch: pytest.MonkeyPatch, breakage: str
+) -> None:
+    """TE-19: a notification is a hint; the position is what counts."""
+    address = server.address()
+    monkeypatch.setattr(postgres_listen, "RETRY_FIRST_S", 0.01)
+    if breakage == "listening is refused":
+        monkeypatch.setattr(Listener, "_listen", _refused)
+    async with (
+        mica.open(address, settings=home) as reader,
+        mica.open(address, settings=home) as writer,
+        connected(server.dsn()) as connection,
+    ):
+        following = reader.follow(after=0)
+        found = []
+        for number in range(20):
+            waiting = asyncio.create_task(take(following, 5))
+            for part in range(5):
+                writer.emit("step", {"n": 5 * number + part})
+            if breakage == "the connection is ended":
+                for process in await listeners(connection):
+                    await connection.execute(f"SELECT pg_terminate_backend({process})")
+            elif breakage == "nobody notifies" and reader._store._listener:  # type: ignore[attr-defined]
+                reader._store._listener._rings.clear()  # type: ignore[attr-defined]
+            found += await waiting
+
+    assert [event.data["n"] for event in found] == list(range(100))
+    assert [event.position for event in found] == list(range(1, 101))
+
+
+async def _refused(_: Listener) -> bool:
+    raise OSError("no way to the server")
+
+
+async def test_a_listener_that_lost_its_connection_listens_again(
+    server: Server, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_listen, "RETRY_FIRST_S", 0.01)
+    monkeypatch.setattr(follow, "POLL_S", 10 * SOON_S)
+    async with mica.open(server.address(), settings=home) as memory, connected(server.dsn()) as connection:
+        following = memory.follow(after=0)
+        waiting = await begun(memory, following)
+        (process,) = await listeners(connection)
+        await connection.execute(f"SELECT pg_terminate_backend({process})")
+        async with asyncio.timeout(SOON_S):
+            while await listeners(connection) in ([], [process]):
+                await asyncio.sleep(0.01)
+        async with mica.open(memory.location, settings=home) as writer:
+            writer.emit("now")
+            assert [event.name for event in await waiting] == ["now"]
+
+
+async def test_behind_a_pooler_a_follower_looks_by_itself(server: Server, home: Settings) -> None:
+    """No connection is one's own behind a pooler in transaction mode; that is no failure."""
+    async with (
+        pooled(server.address()) as (_, address),
+        mica.open(address, settings=home) as reader,
+        mica.open(address, settings=home) as writer,
+    ):
+        following = reader.follow(after=0)
+        found = []
+        for number in range(10):
+            writer.emit("step", {"n": number})
+            found += await take(following, 1)
+
+    assert [event.data["n"] for event in found] == list(range(10))

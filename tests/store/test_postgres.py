@@ -7,15 +7,14 @@ import multiprocessing
 import re
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 import asyncpg
@@ -34,6 +33,7 @@ from mica.errors import (
     NotAStore,
     SchemaTooNew,
     StoreBusy,
+    StoreFull,
     StoreUnavailable,
 )
 from mica.model import Appended, Context, Event, EventId, EventQuery, new_writer, writer_named
@@ -43,10 +43,13 @@ from mica.store.postgres import PostgresStore, prepare
 from mica.store.postgres_append import CHUNK_EVENTS
 from mica.store.postgres_server import migrations, parse_address
 from mica.testing import HandClock, build
+from mica.testing.pooler import pooled
 from mica.testing.postgres import APP, LOCKED, OTHER, OWNER, STRANGER, Server
 
 SCHEMA_FILE = Path(postgres.__file__).parent / "schema" / "postgres.sql"
-WALLED = {"writers", "names", "sessions", "contexts", "payloads", "keys", "events", "texts", "terms", "postings"}
+WALLED = {
+    "writers", "names", "sessions", "contexts", "payloads", "keys", "events", "texts", "terms", "postings", "work",
+}  # fmt: skip
 _numbers = count(1)
 
 
@@ -84,6 +87,9 @@ DESCRIBED = """
     SELECT 'column', table_name || '.' || column_name,
         concat_ws(' ', data_type, is_nullable, column_default, identity_generation)
     FROM information_schema.columns WHERE table_schema = $1
+    UNION ALL SELECT 'option', attrelid::regclass::text || '.' || attname, attoptions::text
+    FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+    WHERE relnamespace = $1::regnamespace AND attoptions IS NOT NULL
     UNION ALL SELECT 'index', indexname, indexdef FROM pg_indexes WHERE schemaname = $1
     UNION ALL SELECT 'constraint', conrelid::regclass::text || '.' || conname, pg_get_constraintdef(oid)
     FROM pg_constraint WHERE connamespace = $1::regnamespace
@@ -212,6 +218,7 @@ async def filled(store: PostgresStore) -> None:
     """Something in every table."""
     context = Context(session="s1", agent="scout")
     await store.append([build(1, "mark", {"text": "secret plan"}, context=context), build(2, data={"x": "y" * 6_000})])
+    await store.plan("crystallize", due_at=build(1).at)
 
 
 async def test_every_table_has_its_wall(server: Server) -> None:
@@ -478,8 +485,8 @@ async def test_a_month_that_was_dropped_is_made_again(server: Server, schema: st
 
 
 async def test_large_payloads_are_stored_once_and_whole(server: Server) -> None:
-    """TE-05, E-27, K-43: content-addressed, never truncated; NUL included."""
-    large: dict[str, object] = {"text": "ab\0ü" * (4 * 2**20)}
+    """TE-05, E-27, K-43: content-addressed, never truncated; NUL included, 50 MB read back identical."""
+    large: dict[str, object] = {"text": "ab\0ü" * (10 * 2**20)}
     async with opened(server.address()) as store:
         await store.append(
             [build(1, "tool.ran", large), build(2, "tool.ran", large), build(3, data={"x": "y" * 6_000})]
@@ -572,12 +579,19 @@ async def test_verify_names_what_is_broken(server: Server, schema: str, statemen
             assert await store.verify() == []
 
 
-@pytest.fixture(scope="module")
-def full(server: Server) -> str:
-    """The address of a space with some thousand events of a dozen months, which its planner knows."""
-    address = server.address()
+@pytest.fixture(scope="module", params=["known", "grown beside many", "grown beside one"])
+def full(request: pytest.FixtureRequest, server: Server) -> Iterator[str]:
+    """The address of a space with some thousand events of a dozen months.
+
+    The planner's statistics know it, or are older: of a time when each of many spaces had one event, all of the same
+    time and position, or when another space was all there was.
+    """
+    schema = f"test_{next(_numbers)}"
+    address = server.address(schema=schema)
+    analyze = f"ANALYZE {', '.join(f'{schema}.{table}' for table in sorted(WALLED))}"
 
     async def fill() -> None:
+        await server.make_schema(schema)
         context = Context(session="s1", agent="a", correlation="req-1")
         root = build(1, "mark", {"text": "cookie"}, context=context)
         child = build(2, "file.read", parent=root)
@@ -585,17 +599,25 @@ def full(server: Server) -> str:
         many = [
             msgspec.structs.replace(
                 build(n, "mark" if n % 9 == 0 else "shell.run", {"text": f"word{n}"}, context=Context(session=f"s{n}")),
-                at=datetime(2026, 1 + n % 12, 1 + n % 28, tzinfo=UTC),
+                at=datetime(2026, 1 + n % 12, 1 + n % 28, microsecond=n, tzinfo=UTC),
             )
             for n in range(10, 8_000)
         ]
-        async with opened(address) as store, connected(server.dsn()) as connection:
-            await store.append([*few, *many])
-            await connection.execute("ANALYZE")
+        async with connected(server.dsn()) as connection:
+            for _ in range({"grown beside many": 10, "grown beside one": 1}.get(request.param, 0)):
+                async with opened(server.address(schema=schema)) as other:
+                    await other.append(many[:1] if request.param == "grown beside many" else many[:100])
+            if request.param != "known":
+                await connection.execute(analyze)
+            async with opened(address) as store:
+                await store.append([*few, *many])
+            if request.param == "known":
+                await connection.execute(analyze)
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(asyncio.run, fill()).result()
-    return address
+    yield address
+    server.run(f"DROP SCHEMA {schema} CASCADE")
 
 
 def rows_touched(plan: dict[str, Any]) -> int:
@@ -822,6 +844,78 @@ async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
         await PostgresStore.open("postgresql://ann@127.0.0.1:1/shop")
 
 
+async def test_a_standby_is_named_and_loses_nothing(server: Server, home: Settings) -> None:
+    """A server that only reads, after a failover for example: what is emitted waits until one is found that writes."""
+    address = server.address()
+    async with mica.open(address, settings=home) as memory:
+        memory.emit("before")
+        assert await memory.position() == 1
+        with server.as_standby():
+            memory.emit("meanwhile")
+            with pytest.raises(StoreUnavailable, match=r"is read-only .*give the address of the primary server"):
+                await memory.events()
+            with pytest.raises(StoreUnavailable, match=r"is read-only .*give the address of the primary server"):
+                await PostgresStore.open(server.address())
+        assert [event.name for event in await memory.events()] == ["before", "meanwhile"]
+
+
+async def test_a_full_disk_of_the_server_is_named_and_keeps_nothing(
+    server: Server, schema: str, home: Settings
+) -> None:
+    """TE-03: all or nothing; what could not be stored waits, and is stored once when there is room."""
+    async with connected(server.dsn()) as connection:
+        await connection.execute(
+            f"""SET search_path = {schema};
+            CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+            END $$;
+            CREATE TRIGGER full_disk BEFORE INSERT ON keys FOR EACH ROW WHEN (NEW.position = 3)
+            EXECUTE FUNCTION full_disk()"""
+        )
+        async with mica.open(server.address(schema=schema), settings=home) as memory:
+            for number in range(5):
+                memory.emit("step", {"n": number})
+            with pytest.raises(StoreFull, match=r"no room left .*nothing of this write was kept"):
+                await memory.events()
+            assert (await memory.backlog())[0] >= 5
+            assert await connection.fetchval(f"SELECT count(*) FROM {schema}.events") == 0
+
+            await connection.execute(f"DROP TRIGGER full_disk ON {schema}.keys")
+            assert [event.data["n"] for event in await memory.events()] == [0, 1, 2, 3, 4]
+
+
+async def test_nothing_but_postgresql_itself_is_needed(server: Server) -> None:
+    """No pgvector, no other extension: what a plain server brings is enough."""
+    async with opened(server.address()) as store, connected(server.dsn()) as connection:
+        await filled(store)
+        assert await store.verify() == []
+        extensions = await connection.fetch("SELECT extname FROM pg_extension")
+        assert [row[0] for row in extensions] == ["plpgsql"]
+
+
+async def test_clocks_that_differ_change_no_order_and_lose_nothing(server: Server, home: Settings) -> None:
+    """TE-19, K-38: positions are given by the server; a clock that is wrong only dates events wrongly."""
+    address = server.address()
+    ahead, behind = HandClock(datetime(2031, 1, 1, tzinfo=UTC)), HandClock(datetime(1999, 1, 1, tzinfo=UTC))
+    async with (
+        mica.open(address, settings=home, clock=ahead) as one,
+        mica.open(address, settings=home, clock=behind) as other,
+    ):
+        following = other.follow(after=0)
+        parent = None
+        for number in range(6):
+            memory = one if number % 2 else other
+            parent = memory.emit("step", {"n": number}, parent=parent)
+            assert await memory.position() == number + 1
+        async with asyncio.timeout(20):
+            followed = [await anext(following) for _ in range(6)]
+
+        assert [event.data["n"] for event in followed] == list(range(6))
+        assert [event.data["n"] for event in await one.chain(followed[0])] == [0, 2, 4, 1, 3, 5]  # by their dates
+        assert [event.data["n"] for event in await one.ancestors(followed[5])] == [4, 3, 2, 1, 0]  # by cause
+        assert await one.verify() == []
+
+
 async def test_no_connection_left_is_named(server: Server) -> None:
     async with connected(server.dsn()) as connection:
         await connection.execute(f"ALTER ROLE {OTHER} CONNECTION LIMIT 0")
@@ -850,102 +944,9 @@ async def test_connections_ended_by_an_administrator_are_replaced(server: Server
         assert await appending == Appended(stored=1)
 
 
-Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class Pooler:
-    """A pooler in transaction mode before the server: each transaction goes to another of its connections.
-
-    It can lose the answer to the next COMMIT: the server has done it, and the client's connection ends.
-    """
-
-    def __init__(self, server: str) -> None:
-        self._server = server
-        self._idle: asyncio.Queue[Streams] = asyncio.Queue()
-        self._greeting = b""
-        self.used: set[int] = set()
-        self.loses_commit = False
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        size = int.from_bytes(await reader.readexactly(4))
-        startup = size.to_bytes(4) + await reader.readexactly(size - 4)
-        if size == 16:  # a request to cancel, which this pooler does not know
-            writer.close()
-            return
-        while self._idle.qsize() < 3:
-            await self._connect(startup)
-        writer.write(self._greeting)
-        backend: Streams | None = None  # the connection that this client's transaction was given
-        asking, answering = asyncio.ensure_future(self._message(reader)), None
-        try:
-            while True:
-                await asyncio.wait({asking, answering or asking}, return_when=asyncio.FIRST_COMPLETED)
-                if asking.done():
-                    if (message := asking.result())[:1] == b"X":
-                        return
-                    backend = backend or await self._idle.get()
-                    self.used.add(id(backend))
-                    backend[1].write(message)
-                    asking = asyncio.ensure_future(self._message(reader))
-                    answering = answering or asyncio.ensure_future(self._message(backend[0]))
-                elif answering and backend:
-                    answer, answering = answering.result(), None
-                    if self.loses_commit and answer == b"C\0\0\0\x0bCOMMIT\0":
-                        self.loses_commit = False
-                        return
-                    writer.write(answer)
-                    if answer == b"Z\0\0\0\5I":
-                        self._idle.put_nowait(backend)
-                        backend = None
-                    else:
-                        answering = asyncio.ensure_future(self._message(backend[0]))
-        except asyncio.IncompleteReadError:
-            pass  # the client is gone
-        finally:
-            asking.cancel()
-            if answering:
-                answering.cancel()
-            if backend:
-                backend[1].close()
-            writer.close()
-
-    async def _connect(self, startup: bytes) -> None:
-        reader, writer = await asyncio.open_unix_connection(self._server)
-        writer.write(startup)
-        greeting = b""
-        while not greeting.endswith(b"Z\0\0\0\5I"):
-            greeting += await self._message(reader)
-        self._greeting = greeting
-        self._idle.put_nowait((reader, writer))
-
-    @staticmethod
-    async def _message(reader: asyncio.StreamReader) -> bytes:
-        head = await reader.readexactly(5)
-        return head + await reader.readexactly(int.from_bytes(head[1:]) - 4)
-
-    def close(self) -> None:
-        while not self._idle.empty():
-            self._idle.get_nowait()[1].close()
-
-
-@asynccontextmanager
-async def pooled(server: Server, address: str) -> AsyncIterator[tuple[Pooler, str]]:
-    """A pooler, and the address by which it is used."""
-    host = parse_address(address, space="x").host
-    with tempfile.TemporaryDirectory() as folder:
-        pooler = Pooler(f"{host}/.s.PGSQL.5432")
-        listening = await asyncio.start_unix_server(pooler.serve, f"{folder}/.s.PGSQL.5432")
-        try:
-            yield pooler, address.replace(quote(host, safe=""), quote(folder, safe=""))
-        finally:
-            listening.close()
-            pooler.close()
-            await listening.wait_closed()
-
-
 async def test_a_pooler_in_transaction_mode_changes_nothing(server: Server) -> None:
     """No setting and no prepared statement outlives a transaction: spaces stay apart on shared connections."""
-    async with pooled(server, server.address()) as (pooler, address):
+    async with pooled(server.address()) as (pooler, address):
         async with opened(address) as mine, opened(f"{address} too") as theirs:
             for n in range(1, 20):
                 await mine.append([build(n, "mark", {"text": f"cookie {n}"}, context=Context(session="s1"))])
@@ -959,7 +960,7 @@ async def test_a_pooler_in_transaction_mode_changes_nothing(server: Server) -> N
 
 async def test_an_append_whose_answer_is_lost_is_found_and_counted_once(server: Server) -> None:
     """TE-03: the server has committed, the client does not know; it looks before it writes again."""
-    async with pooled(server, server.address()) as (pooler, address), opened(address) as store:
+    async with pooled(server.address()) as (pooler, address), opened(address) as store:
         await store.append([build(1), build(2)])
         pooler.loses_commit = True
 

@@ -1,13 +1,14 @@
 """The log as it grows: every event after a position, in commit order, none missed and none twice.
 
 A follower remembers one number, the position it has read to, and asks the store for what comes after it. So nothing
-has to be registered, delivered or acknowledged: whoever is slow, interrupted or cut off goes on from
-that number.
+has to be registered, delivered or acknowledged: whoever is slow, interrupted or cut off goes on from that number. Where
+a store can ring when others have appended, a follower looks at once; where it cannot, in a moment.
 """
 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -41,7 +42,7 @@ class Bell:
 class Following:
     """Every event after a position that fits, as soon as it is stored: an iterator that ends only with an error.
 
-    It owns nothing that must be released, and a cancelled step may be taken again. While the store is unavailable it
+    Nothing of it must be released, and a cancelled step may be taken again. While the store is unavailable it
     waits and tries again; a memory that is closed raises StoreUnavailable.
     """
 
@@ -62,6 +63,7 @@ class Following:
         self._read: deque[Event] = deque()
         self._after: int | None = None  # the last position read; None: not begun
         self._retry_s = RETRY_FIRST_S
+        self._is_listening = False
 
     def __aiter__(self) -> Following:
         return self
@@ -91,9 +93,17 @@ class Following:
             self._read.extend(found)
             self._after = found[-1].position
         else:
+            self._listen()
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_S):
                     await ring.wait()
+
+    def _listen(self) -> None:
+        """Hear of what other processes store, as long as this follower lives: nobody tells when a loop was left."""
+        if not self._is_listening:
+            self._is_listening = True
+            ending = weakref.finalize(self, self._store.listen(self._bell.ring))
+            ending.atexit = False
 
 
 async def history(store: Store, query: EventQuery, *, after: int) -> AsyncIterator[Event]:
@@ -104,24 +114,3 @@ async def history(store: Store, query: EventQuery, *, after: int) -> AsyncIterat
             after = event.position or after
             if fits(event):
                 yield event
-
-
-async def end_of(store: Store) -> int:
-    """The last position of the log; 0 when it is empty. Some forty small reads at the most.
-
-    The latest event by time is nearly always the last or close to it; from there the steps double until they are
-    over the end, then halve.
-    """
-    latest = await store.events(EventQuery(limit=1))
-    low = latest[-1].position or 0 if latest else 0
-    step = 1
-    while found := await store.log(low + step - 1, limit=1):
-        low, step = found[0].position or low + step, 2 * step
-    high = low + step
-    while low + 1 < high:
-        middle = (low + high) // 2
-        if found := await store.log(middle - 1, limit=1):
-            low = found[0].position or middle
-        else:
-            high = middle
-    return low

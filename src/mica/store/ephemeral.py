@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime, timedelta
 from operator import attrgetter
 
 import msgspec
 
-from mica.errors import DuplicateEvent, StoreUnavailable
+from mica.errors import ClaimLost, DuplicateEvent, StoreUnavailable
 from mica.model import (
     MARK,
     Appended,
+    Claim,
     Event,
     EventId,
     EventQuery,
     Posting,
     Postings,
     Text,
+    Work,
     mark_of,
     new_writer,
     searchable_text,
     split_id,
+    utc_now,
 )
 from mica.store.matching import matcher
 from mica.store.protocol import Sizes, broken_lineage, check_event, gathered
+from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
 from mica.words import terms, words
 
 
@@ -37,6 +41,7 @@ class EphemeralStore:
         self._log: list[Event] = []  # position is the index plus one
         self._by_id: dict[str, Event] = {}
         self._counts: dict[int, Counter[str]] = {}  # terms of each searchable event, by position
+        self._work: dict[tuple[str, str], _Row] = {}
         self._is_closed = False
 
     @property
@@ -87,6 +92,12 @@ class EphemeralStore:
     async def log(self, after: int, *, limit: int) -> list[Event]:
         self._check_open()
         return self._log[max(0, after) : max(0, after) + limit]
+
+    async def last_position(self) -> int:
+        self._check_open()
+        return len(self._log)
+
+    listen = staticmethod(nothing_to_hear)
 
     async def chain(self, correlation: str) -> list[Event]:
         self._check_open()
@@ -156,6 +167,62 @@ class EphemeralStore:
         self._check_open()
         return sorted({event.context.agent for event in self._log if event.context.agent is not None})
 
+    async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
+        self._check_open()
+        check_words(kind=kind, about=about)
+        check_moment("due_at", due_at)
+        row = self._work.setdefault((kind, about), _Row(due_at))
+        if row.claim is None:
+            row.due_at = min(row.due_at, due_at)
+        else:
+            row.again_at = min(row.again_at or due_at, due_at)
+
+    async def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
+        self._check_open()
+        check_words(owner=owner)
+        check_moment("due_by", due_by)
+        check_lease(lease)
+        now = utc_now()
+        free = [
+            (row.due_at, key)
+            for key, row in self._work.items()
+            if key[0] in kinds and row.due_at <= due_by and (row.claim is None or row.claim.held_until <= now)
+        ]
+        if not free:
+            return None
+        due_at, (kind, about) = min(free)
+        taken = Claim(id=new_writer(), kind=kind, about=about, due_at=due_at, owner=owner, held_until=now + lease)
+        self._work[kind, about].claim = taken
+        return taken
+
+    async def renew(self, claim: Claim, *, lease: timedelta) -> Claim:
+        check_lease(lease)
+        row = self._held(claim)
+        row.claim = msgspec.structs.replace(claim, held_until=utc_now() + lease)
+        return row.claim
+
+    async def finish(self, claim: Claim, *, again_at: datetime | None = None) -> None:
+        if again_at is not None:
+            check_moment("again_at", again_at)
+        planned = [at for at in (again_at, self._held(claim).again_at) if at is not None]
+        if planned:
+            self._work[claim.kind, claim.about] = _Row(min(planned))
+        else:
+            del self._work[claim.kind, claim.about]
+
+    async def work(self) -> list[Work]:
+        self._check_open()
+        return [
+            Work(
+                kind=kind,
+                about=about,
+                due_at=row.due_at,
+                owner=None if row.claim is None else row.claim.owner,
+                held_until=None if row.claim is None else row.claim.held_until,
+            )
+            for (kind, about), row in sorted(self._work.items(), key=lambda pair: (pair[1].due_at, pair[0]))
+        ]
+
     async def sizes(self) -> Sizes:
         self._check_open()
         return Sizes(
@@ -184,6 +251,13 @@ class EphemeralStore:
     async def close(self) -> None:
         self._is_closed = True
 
+    def _held(self, claim: Claim) -> _Row:
+        self._check_open()
+        row = self._work.get((claim.kind, claim.about))
+        if row is None or row.claim is None or row.claim.id != claim.id:
+            raise ClaimLost(claim.kind, claim.about, claim.owner)
+        return row
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise StoreUnavailable("the store is closed; open it again")
@@ -198,3 +272,11 @@ class EphemeralStore:
 
     def _ordered(self, fits: Callable[[Event], bool]) -> list[Event]:
         return sorted((event for event in self._log if fits(event)), key=attrgetter("place"))
+
+
+class _Row(msgspec.Struct):
+    """A piece of work."""
+
+    due_at: datetime
+    again_at: datetime | None = None  # planned once more while somebody held it
+    claim: Claim | None = None

@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import wraps
 from itertools import count
 from pathlib import Path
@@ -19,10 +19,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from mica.errors import DuplicateEvent, InvalidEvent, MicaError, StoreUnavailable
+from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, MicaError, StoreUnavailable
 from mica.model import (
     ORIGINS,
     Appended,
+    Claim,
     Clock,
     Context,
     Event,
@@ -32,6 +33,7 @@ from mica.model import (
     Postings,
     Ref,
     Text,
+    Work,
     WriterId,
     event_id,
     mark_of,
@@ -41,6 +43,7 @@ from mica.model import (
     split_id,
     utc_now,
 )
+from mica.store import postgres_work
 from mica.store.encoding import READ_ROWS, digest, expanded, moment, near, remember
 from mica.store.postgres_append import (
     CHUNK_EVENTS,
@@ -51,7 +54,8 @@ from mica.store.postgres_append import (
     indexed,
     is_same,
 )
-from mica.store.postgres_query import AT_FOUND, AT_KEYS, latest
+from mica.store.postgres_listen import Listener
+from mica.store.postgres_query import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE, latest
 from mica.store.postgres_server import (
     CONNECT_S,
     CONNECTIONS_MAX,
@@ -63,9 +67,12 @@ from mica.store.postgres_server import (
     Pool,
     connect,
     discard,
+    is_away,
     may_be_repeated,
     migrate,
     parse_address,
+    recall,
+    remember_space,
     translated,
 )
 from mica.store.postgres_words import Words, read
@@ -78,6 +85,7 @@ from mica.store.protocol import (
     stale_texts,
     wanted_terms,
 )
+from mica.store.work import check_lease, check_moment, check_words
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,7 +114,7 @@ WRITE = "READ COMMITTED READ WRITE"  # each statement sees what was committed be
 _COLUMNS = """events.position, events.writer, events.sequence, events.name, events.at, events.context,
     events.root_writer, events.root_sequence, events.parent_writer, events.parent_sequence, events.depth,
     events.origin, events.error, events.data, events.payload"""
-_WRITER = "(SELECT id FROM writers WHERE space = $1 AND name = $2)"
+_WRITER = f"(SELECT id FROM writers WHERE space = {HERE} AND name = $2)"
 
 
 def reading(
@@ -128,10 +136,14 @@ def reading(
 class PostgresStore:
     """A space on a server. Open it with `await PostgresStore.open(address)`."""
 
-    def __init__(self, address: Address, pool: Pool, *, home: Path | None = None) -> None:
+    def __init__(self, address: Address, pool: Pool, *, home: Path | None = None, clock: Clock = utc_now) -> None:
         self._address = address
         self._home = home
+        self._clock = clock
         self._pool: Pool | None = pool
+        self._is_ready = False  # the schema was found in this version, and the space in it
+        self._readying = asyncio.Lock()
+        self._listener: Listener | None = None
         self._space = ""
         self._number = 0  # by which rows name the space
         self._words = Words(0)
@@ -147,21 +159,38 @@ class PostgresStore:
     ) -> PostgresStore:
         """The store at `postgresql://user@host/database?space=NAME`; `space` is the name where the address has none.
 
-        Below `home` is what waits on this machine while the server cannot be reached.
+        Below `home` is what waits on this machine while the server cannot be reached. A space that was opened from
+        there before is opened then, too; what is asked of it raises StoreUnavailable until the server is back.
         """
         parsed = parse_address(address, space=space)
-        store = cls(parsed, await connect(parsed), home=home)
         try:
-            await store._patiently(lambda: store._prepare(clock))
-            await store._patiently(store._enter)
-        except BaseException:
-            await store.close()
-            raise
+            store = cls(parsed, await connect(parsed), home=home, clock=clock)
+            try:
+                await store._get_ready()
+            except BaseException:
+                await store.close()
+                raise
+        except StoreUnavailable as error:
+            known = None if home is None or not is_away(error) else recall(home, parsed)
+            if known is None:
+                raise
+            store = cls(parsed, await connect(parsed, at_once=False), home=home, clock=clock)
+            store._space = known
         return store
 
-    async def _prepare(self, clock: Clock) -> None:
+    async def _get_ready(self) -> None:
+        """Find the schema and the space, and make what is missing; once, as soon as the server answers."""
+        async with self._readying:
+            if not self._is_ready:
+                await self._repeatedly(self._prepare)
+                await self._repeatedly(self._enter)
+                self._is_ready = True
+                if self._home is not None:
+                    await asyncio.to_thread(remember_space, self._home, self._address, self._space)
+
+    async def _prepare(self) -> None:
         await migrate(self._pool_or_raise(), self._address)
-        await self._make_months(_months_from(clock().date(), MONTHS_AHEAD + 1))
+        await self._make_months(_months_from(self._clock().date(), MONTHS_AHEAD + 1))
 
     @property
     def space(self) -> str:
@@ -258,7 +287,7 @@ class PostgresStore:
         writer, sequence = split_id(identifier)
         found = await self._read(
             connection,
-            f"FROM keys {AT_KEYS} WHERE keys.space = $1 AND keys.writer = {_WRITER} AND keys.sequence = $3",
+            f"FROM keys {AT_KEYS} WHERE keys.space = {HERE} AND keys.writer = {_WRITER} AND keys.sequence = $3",
             writer,
             sequence,
         )
@@ -287,6 +316,17 @@ class PostgresStore:
         return await self._after(connection, after, limit=limit)
 
     @reading
+    async def last_position(self, connection: Connection) -> int:
+        found = await connection.fetchval("SELECT last_position FROM spaces WHERE number = $1", self._number)
+        return int(found)
+
+    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
+        self._pool_or_raise()
+        if self._listener is None:
+            self._listener = Listener(self._address, self._space)
+        return self._listener.begin(ring)
+
+    @reading
     async def chain(self, connection: Connection, correlation: str) -> list[Event]:
         try:
             writer, sequence = split_id(correlation)
@@ -295,11 +335,11 @@ class PostgresStore:
         return await self._read(
             connection,
             f"""FROM (
-                SELECT at, position FROM events WHERE space = $1 AND root_writer = {_WRITER} AND root_sequence = $3
+                SELECT at, position FROM events WHERE space = {HERE} AND root_writer = {_WRITER} AND root_sequence = $3
                 UNION
                 SELECT events.at, events.position FROM contexts CROSS JOIN LATERAL (
-                    SELECT at, position FROM events WHERE space = $1 AND context = contexts.id OFFSET 0
-                ) AS events WHERE contexts.space = $1 AND contexts.correlation = $4
+                    SELECT at, position FROM events WHERE space = {HERE} AND context = contexts.id OFFSET 0
+                ) AS events WHERE contexts.space = {HERE} AND contexts.correlation = $4
             ) AS found {AT_FOUND} ORDER BY events.at, events.position""",
             writer,
             sequence,
@@ -313,11 +353,11 @@ class PostgresStore:
             f"""FROM (
                 WITH RECURSIVE line (at, position, writer, sequence) AS (
                     SELECT NULL::bigint, NULL::bigint, parent_writer, parent_sequence FROM keys {AT_KEYS}
-                    WHERE keys.space = $1 AND keys.writer = {_WRITER} AND keys.sequence = $3
+                    WHERE keys.space = {HERE} AND keys.writer = {_WRITER} AND keys.sequence = $3
                     UNION
                     SELECT events.at, events.position, events.parent_writer, events.parent_sequence FROM line
                     CROSS JOIN LATERAL (
-                        SELECT * FROM keys WHERE space = $1
+                        SELECT * FROM keys WHERE space = {HERE}
                             AND writer = line.writer AND sequence = line.sequence OFFSET 0
                     ) AS keys {AT_KEYS}
                 )
@@ -335,13 +375,13 @@ class PostgresStore:
             f"""FROM (
                 WITH RECURSIVE deepest (depth) AS (
                     SELECT events.depth + $4::bigint FROM keys {AT_KEYS}
-                    WHERE keys.space = $1 AND keys.writer = {_WRITER} AND keys.sequence = $3
+                    WHERE keys.space = {HERE} AND keys.writer = {_WRITER} AND keys.sequence = $3
                 ), below (at, position, writer, sequence) AS (
                     SELECT NULL::bigint, NULL::bigint, {_WRITER}, $3::bigint
                     UNION
                     SELECT events.at, events.position, events.writer, events.sequence FROM below
                     CROSS JOIN LATERAL (
-                        SELECT * FROM events WHERE space = $1
+                        SELECT * FROM events WHERE space = {HERE}
                             AND parent_writer = below.writer AND parent_sequence = below.sequence OFFSET 0
                     ) AS events WHERE events.depth <= coalesce((SELECT depth FROM deepest), events.depth)
                 )
@@ -356,11 +396,11 @@ class PostgresStore:
     @reading
     async def postings(self, connection: Connection, wanted: Sequence[str]) -> Postings:
         rows = await connection.fetch(
-            """SELECT terms.name, postings.position, postings.count, texts.length, sessions.name FROM terms
-            JOIN postings ON postings.space = $1 AND postings.term = terms.id
-            JOIN texts ON texts.space = $1 AND texts.position = postings.position AND texts.is_mark
-            LEFT JOIN sessions ON sessions.space = $1 AND sessions.id = texts.session
-            WHERE terms.space = $1 AND terms.name = ANY ($2) ORDER BY postings.position""",
+            f"""SELECT terms.name, postings.position, postings.count, texts.length, sessions.name FROM terms
+            JOIN postings ON postings.space = {HERE} AND postings.term = terms.id
+            JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND texts.is_mark
+            LEFT JOIN sessions ON sessions.space = {HERE} AND sessions.id = texts.session
+            WHERE terms.space = {HERE} AND terms.name = ANY ($2) ORDER BY postings.position""",
             self._number,
             list(wanted),
         )
@@ -374,14 +414,14 @@ class PostgresStore:
     async def texts(self, connection: Connection, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         wanted = {position for position in positions if 0 < position <= POSITION_MAX}
         rows = await connection.fetch(
-            "SELECT position, length, session FROM texts WHERE space = $1 AND is_mark AND position = ANY ($2)",
+            f"SELECT position, length, session FROM texts WHERE space = {HERE} AND is_mark AND {AT_POSITIONS}",
             self._number,
             sorted(wanted),
         )
         found = {position: (length, 0, length) for position, length, _ in rows}
         for session in {session for _, _, session in rows} - {None}:
             together = await connection.fetch(
-                """SELECT position, length FROM texts WHERE space = $1 AND session = $2 AND is_mark
+                f"""SELECT position, length FROM texts WHERE space = {HERE} AND session = $2 AND is_mark
                 ORDER BY at, position""",
                 self._number,
                 session,
@@ -399,6 +439,64 @@ class PostgresStore:
             "SELECT DISTINCT agent FROM contexts WHERE space = $1 AND agent IS NOT NULL ORDER BY agent", self._number
         )
         return [read(agent) for (agent,) in rows]
+
+    # -- Work -------------------------------------------------------------------------------------------------
+
+    async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
+        check_words(kind=kind, about=about)
+        check_moment("due_at", due_at)
+
+        async def once() -> None:
+            async with self._transaction(WRITE) as connection:
+                await postgres_work.plan(connection, self._number, kind, about, due_at=microseconds(due_at))
+
+        await self._patiently(once)
+
+    async def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
+        check_words(owner=owner)
+        check_moment("due_by", due_by)
+        check_lease(lease)
+        identifier = new_writer()  # one for all tries: what the first has taken is found by the next
+
+        async def once() -> Claim | None:
+            async with self._transaction(WRITE) as connection:
+                return await postgres_work.claim(
+                    connection, self._number, identifier, kinds, owner=owner, due_by=microseconds(due_by), lease=lease
+                )
+
+        return await self._patiently(once)
+
+    async def renew(self, claim: Claim, *, lease: timedelta) -> Claim:
+        check_lease(lease)
+
+        async def once() -> Claim | None:
+            async with self._transaction(WRITE) as connection:
+                return await postgres_work.renew(connection, self._number, claim, lease=lease)
+
+        renewed = await self._patiently(once)
+        if renewed is None:
+            raise ClaimLost(claim.kind, claim.about, claim.owner)
+        return renewed
+
+    async def finish(self, claim: Claim, *, again_at: datetime | None = None) -> None:
+        if again_at is not None:
+            check_moment("again_at", again_at)
+        tries = count(1)
+
+        async def once() -> bool:
+            is_first = next(tries) == 1
+            async with self._transaction(WRITE) as connection:
+                is_ours = await postgres_work.finish(
+                    connection, self._number, claim, again_at=None if again_at is None else microseconds(again_at)
+                )
+            return is_ours or not is_first  # an earlier try was committed, and its answer lost
+
+        if not await self._patiently(once):
+            raise ClaimLost(claim.kind, claim.about, claim.owner)
+
+    @reading
+    async def work(self, connection: Connection) -> list[Work]:
+        return await postgres_work.work(connection, self._number)
 
     # -- Keep -------------------------------------------------------------------------------------------------
 
@@ -499,6 +597,8 @@ class PostgresStore:
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
+        if self._listener is not None:
+            await self._listener.close()
         if pool is not None:
             # Shielded: a cancelled close must not leave connections open.
             await asyncio.shield(_end(pool))
@@ -546,6 +646,13 @@ class PostgresStore:
                     return
 
     async def _patiently(self, once: Callable[[], Awaitable[R]]) -> R:
+        """What `once` returns, in a space that was found."""
+        if not self._is_ready:
+            self._pool_or_raise()
+            await self._get_ready()
+        return await self._repeatedly(once)
+
+    async def _repeatedly(self, once: Callable[[], Awaitable[R]]) -> R:
         """What `once` returns; done again when its transaction was lost or undone, because all we do is idempotent."""
         for tried in range(1, TRIES + 1):
             try:
@@ -609,7 +716,7 @@ class PostgresStore:
         """The events at these positions, in order of position."""
         return await self._read(
             connection,
-            f"FROM keys {AT_KEYS} WHERE keys.space = $1 AND keys.position = ANY ($2::bigint[]) ORDER BY keys.position",
+            f"FROM keys {AT_KEYS} WHERE keys.space = {HERE} AND keys.{AT_POSITIONS} ORDER BY keys.position",
             [position for position in positions if 0 < position <= POSITION_MAX],
         )
 
@@ -617,7 +724,7 @@ class PostgresStore:
         return await self._read(
             connection,
             f"""FROM (
-                SELECT at, position FROM keys WHERE space = $1 AND position > $2 ORDER BY position LIMIT $3
+                SELECT at, position FROM keys WHERE space = {HERE} AND position > $2 ORDER BY position LIMIT $3
             ) AS found {AT_FOUND} ORDER BY found.position""",
             position,
             limit,
@@ -634,7 +741,7 @@ class PostgresStore:
         if not names:
             return {}
         rows = await connection.fetch(
-            "SELECT digest, body FROM payloads WHERE space = $1 AND digest = ANY ($2)", self._number, list(names)
+            f"SELECT digest, body FROM payloads WHERE space = {HERE} AND digest = ANY ($2)", self._number, list(names)
         )
         return dict(rows)
 
@@ -693,9 +800,9 @@ class PostgresStore:
 async def prepare(address: str, *, admitted: Iterable[str] = (), clock: Clock = utc_now) -> None:
     """Make or migrate the schema as its owner, and let these roles use it. It makes no space: a space is its user's."""
     parsed = parse_address(address, space="none")
-    store = PostgresStore(parsed, await connect(parsed))
+    store = PostgresStore(parsed, await connect(parsed), clock=clock)
     try:
-        await store._prepare(clock)
+        await store._prepare()
         async with store._transaction(WRITE) as connection:
             for role in admitted:
                 await connection.execute("SELECT admit(quote_ident($1)::regrole)", role)

@@ -8,13 +8,21 @@ from mica.model import EventQuery, microseconds
 
 FEW = 50  # contexts or names, each looked up by itself; of more there are so many events that the latest are near
 
+# The space, where few rows of it are looked up. Given as a plain $1, the planner estimates how many rows this very one
+# has; it takes a space that has grown since the last ANALYZE for empty, and then any index that begins with the space
+# will do: each of a thousand lookups read the whole space. Of a value that it cannot see it assumes what `estimate` in
+# the schema has told it.
+HERE = "(SELECT $1::integer)"
+AT_POSITIONS = "position = ANY ((SELECT $2::bigint[])::bigint[])"  # likewise
+
 # A look into the index for each row. As a plain join, the planner takes `at` and `position` for independent, expects
 # next to nothing and reads the whole log; OFFSET 0 keeps it from turning this into one.
 _AT = """CROSS JOIN LATERAL (
-        SELECT * FROM events WHERE events.space = $1 AND events.at = {0}.at AND events.position = {0}.position OFFSET 0
+        SELECT * FROM events
+        WHERE events.space = {here} AND events.at = {found}.at AND events.position = {found}.position OFFSET 0
     ) AS events"""
-AT_KEYS = _AT.format("keys")
-AT_FOUND = _AT.format("found")
+AT_KEYS = _AT.format(here=HERE, found="keys")
+AT_FOUND = _AT.format(here=HERE, found="found")
 
 
 def latest(
@@ -34,7 +42,7 @@ def latest(
         values.append(value)
         return f"${len(values) + 1}"
 
-    conditions = ["events.space = $1"]
+    conditions = [f"events.space = {HERE}"]
     if query.since is not None:
         conditions.append(f"events.at >= {bound(microseconds(query.since))}")
     if query.until is not None:
@@ -50,8 +58,8 @@ def latest(
 
     if terms is not None:
         found = f"""SELECT texts.at, texts.position FROM postings
-            JOIN texts ON texts.space = $1 AND texts.position = postings.position
-            WHERE postings.space = $1 AND postings.term = ANY ({bound(terms)}::integer[])
+            JOIN texts ON texts.space = {HERE} AND texts.position = postings.position
+            WHERE postings.space = {HERE} AND postings.term = ANY ({bound(terms)}::integer[])
             GROUP BY texts.at, texts.position HAVING count(*) = {len(terms)}
             ORDER BY texts.at DESC, texts.position DESC"""
         from_, by = f"({found}) AS found {AT_FOUND} WHERE {where}", "found"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from importlib import resources
+from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -21,6 +23,7 @@ from mica.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from mica.model import new_writer
 from mica.store.space import shown
 
 try:
@@ -109,16 +112,16 @@ def parse_address(text: str, *, space: str) -> Address:
     )
 
 
-async def connect(address: Address) -> Pool:
-    """A small pool with one connection open, so that what is wrong shows now.
+async def connect(address: Address, *, at_once: bool = True) -> Pool:
+    """A small pool; `at_once` one connection is opened, so that what is wrong shows now.
 
     Nothing outlives a transaction on a connection: no prepared statements, no settings. A pooler in transaction mode
     may give each transaction another server process.
     """
     with translated(address):
-        return await asyncpg.create_pool(
+        pool = await asyncpg.create_pool(
             address.dsn,
-            min_size=1,
+            min_size=0,  # who asks connects: a pool that keeps one open itself complains aloud of a server that is away
             max_size=CONNECTIONS_MAX,
             max_queries=QUERIES_MAX,
             reset=_nothing_to_reset,
@@ -126,6 +129,13 @@ async def connect(address: Address) -> Pool:
             timeout=CONNECT_S,
             command_timeout=PATIENCE_S + CONNECT_S,  # the server's own limit comes first, unless it is gone
         )
+        try:
+            if at_once:
+                await pool.release(await pool.acquire())
+        except BaseException:
+            pool.terminate()
+            raise
+        return pool
 
 
 def discard(connection: PoolConnectionProxy[asyncpg.Record]) -> None:
@@ -136,6 +146,41 @@ def discard(connection: PoolConnectionProxy[asyncpg.Record]) -> None:
 
 async def _nothing_to_reset(_: Connection) -> None:
     """Every setting of ours ends with its transaction."""
+
+
+# -- What a machine remembers ---------------------------------------------------------------------------------
+
+
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
+    """A space that was opened from this machine. No password is in it."""
+
+    address: str
+    space: str
+
+
+def recall(home: Path, address: Address) -> str | None:
+    """The id of the space at this address, if it was opened from this machine before."""
+    try:
+        known = msgspec.json.decode(_file(home, address).read_bytes(), type=_Known)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return known.space if known.address == str(address) else None
+
+
+def remember_space(home: Path, address: Address, space: str) -> None:
+    """Keep in mind what `recall` is asked for. Where that cannot be written, opening needs the server."""
+    if recall(home, address) == space:
+        return
+    file = _file(home, address)
+    draft = file.with_name(f"{file.name}.{new_writer()}")
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(msgspec.json.encode(_Known(address=str(address), space=space)))
+        draft.replace(file)
+
+
+def _file(home: Path, address: Address) -> Path:
+    return home / "addresses" / f"{blake2b(str(address).encode(), digest_size=16).hexdigest()}.json"
 
 
 # -- Migrations -----------------------------------------------------------------------------------------------
@@ -241,8 +286,17 @@ async def _apply(connection: Connection, address: Address, files: Sequence[str],
 
 
 def may_be_repeated(error: MicaError) -> bool:
-    """Whether the transaction was lost or undone for no reason of its own, so that trying again makes sense."""
-    return isinstance(error.__cause__, (*LOST, *UNDONE, *NO_PARTITION))
+    """Whether the transaction was lost or undone for no reason of its own, so that trying again makes sense.
+
+    Not when nothing answered in time: all patience is spent then.
+    """
+    cause = error.__cause__
+    return isinstance(cause, (*LOST, *UNDONE, *NO_PARTITION)) and not isinstance(cause, TimeoutError)
+
+
+def is_away(error: MicaError) -> bool:
+    """Whether the server could not be reached or takes nobody now; what it refuses for good is something else."""
+    return isinstance(error.__cause__, (*LOST, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError))
 
 
 @contextmanager
@@ -268,8 +322,11 @@ def translated(address: Address) -> Iterator[None]:
         raise StoreUnavailable(
             f"the space {address.space!r} is gone from {address.host} or was given to another role; open it again"
         ) from error
-    except asyncpg.ReadOnlySQLTransactionError as error:
-        raise StoreUnavailable(f"{where} is read-only; give the address of the primary server") from error
+    except (
+        asyncpg.ReadOnlySQLTransactionError,
+        asyncpg.FeatureNotSupportedError,
+    ) as error:  # a standby says the latter
+        raise StoreUnavailable(f"{where} is read-only ({error}); give the address of the primary server") from error
     except (asyncpg.DiskFullError, asyncpg.OutOfMemoryError) as error:
         raise StoreFull(f"{where} has no room left ({error}); nothing of this write was kept") from error
     except asyncpg.TooManyConnectionsError as error:

@@ -7,21 +7,22 @@ from typing import Literal, TypeAlias
 
 from mica.model import Context
 from mica.store.encoding import labels_of, labels_text, remember
+from mica.store.postgres_query import HERE
 from mica.store.postgres_server import Connection
 
 Table: TypeAlias = Literal["writers", "names", "sessions", "terms"]
 
 # The row of the space is locked: nobody else makes a number between the two looks.
 _INTERN = """
-    WITH known AS (SELECT id, name FROM {table} WHERE space = $1 AND name = ANY ($2::{type}[])),
+    WITH known AS (SELECT id, name FROM {table} WHERE space = {here} AND name = ANY ($2::{type}[])),
     fresh AS (
         INSERT INTO {table} (space, name)
         SELECT $1, name FROM unnest($2::{type}[]) AS name WHERE name NOT IN (SELECT name FROM known)
         RETURNING id, name
     )
     SELECT id, name FROM known UNION ALL SELECT id, name FROM fresh"""
-_INTERN_CONTEXTS = """
-    WITH known AS (SELECT id, digest FROM contexts WHERE space = $1 AND digest = ANY ($2::bytea[])),
+_INTERN_CONTEXTS = f"""
+    WITH known AS (SELECT id, digest FROM contexts WHERE space = {HERE} AND digest = ANY ($2::bytea[])),
     fresh AS (
         INSERT INTO contexts (space, digest, session, agent, "user", task, correlation, labels)
         SELECT $1, digest, session, agent, "user", task, correlation, labels
@@ -67,7 +68,7 @@ class Words:
         distinct = set(wanted)
         found = {word: self._numbers[table, word] for word in distinct if (table, word) in self._numbers}
         if missing := sorted(distinct - found.keys()):
-            statement = _INTERN.format(table=table, type="bytea" if table == "sessions" else "text")
+            statement = _INTERN.format(table=table, here=HERE, type="bytea" if table == "sessions" else "text")
             rows = await connection.fetch(statement, self._space, [stored(table, word) for word in missing])
             asked = {read(name): number for number, name in rows}
             self._fresh += [(table, word, number) for word, number in asked.items()]
@@ -77,7 +78,7 @@ class Words:
     async def known_numbers(self, connection: Connection, table: Table, wanted: Collection[str]) -> dict[str, int]:
         """The numbers of those words that have one."""
         rows = await connection.fetch(
-            f"SELECT id, name FROM {table} WHERE space = $1 AND name = ANY ($2)",
+            f"SELECT id, name FROM {table} WHERE space = {HERE} AND name = ANY ($2)",
             self._space,
             [stored(table, word) for word in wanted],
         )
@@ -89,7 +90,7 @@ class Words:
         found = {number: self._words[table, number] for number in distinct if (table, number) in self._words}
         if missing := distinct - found.keys():
             rows = await connection.fetch(
-                f"SELECT id, name FROM {table} WHERE space = $1 AND id = ANY ($2)", self._space, list(missing)
+                f"SELECT id, name FROM {table} WHERE space = {HERE} AND id = ANY ($2)", self._space, list(missing)
             )
             for number, name in rows:
                 found[number] = read(name)
@@ -128,9 +129,9 @@ class Words:
         found = {number: self._contexts[number] for number in distinct if number in self._contexts}
         if missing := distinct - found.keys():
             rows = await connection.fetch(
-                """SELECT contexts.id, sessions.name, agent, "user", task, correlation, labels FROM contexts
-                LEFT JOIN sessions ON sessions.space = $1 AND sessions.id = contexts.session
-                WHERE contexts.space = $1 AND contexts.id = ANY ($2)""",
+                f"""SELECT contexts.id, sessions.name, agent, "user", task, correlation, labels FROM contexts
+                LEFT JOIN sessions ON sessions.space = {HERE} AND sessions.id = contexts.session
+                WHERE contexts.space = {HERE} AND contexts.id = ANY ($2)""",
                 self._space,
                 list(missing),
             )

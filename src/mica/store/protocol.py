@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from mica.model import (
     DEPTH_MAX,
     MARK,
     Appended,
+    Claim,
     Event,
     EventId,
     EventQuery,
@@ -23,6 +24,7 @@ from mica.model import (
     Postings,
     Ref,
     Text,
+    Work,
     mark_of,
     searchable_text,
     split_id,
@@ -81,6 +83,15 @@ class Store(Protocol):
     async def log(self, after: int, *, limit: int) -> list[Event]:
         """The events after this position, in order of position. A reader that remembers the last misses none."""
 
+    async def last_position(self) -> int:
+        """The position that was given last, 0 when none was. Its event may be gone since; later ones come after it."""
+
+    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
+        """Call `ring` soon after somebody has appended, until what is returned is called, from any thread.
+
+        A hint: an engine that hears of nothing never rings, and a ring may be lost or come for nothing.
+        """
+
     async def chain(self, correlation: str) -> list[Event]:
         """All events of one chain: those that share the correlation, or descend from the root of this id."""
 
@@ -98,6 +109,31 @@ class Store(Protocol):
 
     async def agents(self) -> list[str]:
         """Everyone who is named as agent in a context, in order of name."""
+
+    async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
+        """See to it that this work is done at that time or soon after. Of two plans for the same, the earlier counts.
+
+        Planned while somebody holds it, it is done once more after that.
+        """
+
+    async def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
+        """Take the work of these kinds that is due longest and that nobody holds; None when there is none.
+
+        Until the lease has run out nobody else gets it. Leases are measured by the store's own clock, so the clocks of
+        two machines may differ; what is due is the caller's to say.
+        """
+
+    async def renew(self, claim: Claim, *, lease: timedelta) -> Claim:
+        """Hold it for so long from now on. Raises ClaimLost when another has it, or it is finished."""
+
+    async def finish(self, claim: Claim, *, again_at: datetime | None = None) -> None:
+        """It is done; with a time, it is planned again. Raises ClaimLost when another has it, or it is finished.
+
+        A lease that has run out is no obstacle as long as nobody else has taken the work.
+        """
+
+    async def work(self) -> list[Work]:
+        """All work that is planned or held, in the order in which it is due."""
 
     async def sizes(self) -> Sizes:
         """How much there is."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
@@ -23,11 +23,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import apsw
 import msgspec
 
-from mica.errors import DuplicateEvent, InvalidEvent, StoreBusy, StoreUnavailable
+from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, StoreBusy, StoreUnavailable
 from mica.model import (
     MARK,
     ORIGINS,
     Appended,
+    Claim,
     Context,
     Event,
     EventId,
@@ -35,14 +36,18 @@ from mica.model import (
     Posting,
     Postings,
     Text,
+    Work,
     WriterId,
     event_id,
     mark_of,
     microseconds,
     name_pattern,
+    new_writer,
     searchable_text,
     split_id,
+    utc_now,
 )
+from mica.store import sqlite_work
 from mica.store.encoding import (
     CACHE_ENTRIES_MAX,
     INLINE_BYTES_MAX,
@@ -68,6 +73,7 @@ from mica.store.protocol import (
 )
 from mica.store.sqlite_blocks import STEP_EVENTS, Blocks, Wanted
 from mica.store.sqlite_file import COLUMNS, Key, Row, open_file, translated
+from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
 from mica.words import terms_of, words
 
 P = ParamSpec("P")
@@ -141,7 +147,7 @@ class SqliteCore:
         rows: list[Row] = []
         with self._writing():
             known = self._known(events)
-            first = position = self._last_position() + 1
+            first = position = self.last_position() + 1
             for event in events:
                 identifier, above = event.id, event.parent_id
                 parent = None if above is None else places.get(above) or self._place(above)
@@ -188,6 +194,9 @@ class SqliteCore:
                 until = rows[-1][0] if rows and len(rows) >= limit else None
                 rows = sorted([*rows, *self._blocks.after(after, until=until, limit=limit)], key=_POSITION)[:limit]
             return [self._event(row) for row in rows]
+
+    def last_position(self) -> int:
+        return int(self._one("SELECT last_position FROM space")[0])
 
     def chain(self, correlation: str) -> list[Event]:
         with self._reading():
@@ -301,6 +310,53 @@ class SqliteCore:
         statement = "SELECT DISTINCT agent FROM contexts WHERE agent IS NOT NULL ORDER BY agent"
         return [row[0] for row in self._rows(statement)]
 
+    def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
+        check_words(kind=kind, about=about)
+        check_moment("due_at", due_at)
+        with self._writing():
+            sqlite_work.plan(self._connection, kind, about, due_at=microseconds(due_at))
+
+    def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
+        check_words(owner=owner)
+        check_moment("due_by", due_by)
+        check_lease(lease)
+        now, due = utc_now(), microseconds(due_by)
+        with translated(self._path):
+            if not sqlite_work.is_due(self._connection, kinds, due_by=due, now=microseconds(now)):
+                return None
+        with self._writing():
+            return sqlite_work.claim(
+                self._connection,
+                new_writer(),
+                kinds,
+                owner=owner,
+                due_by=due,
+                now=microseconds(now),
+                held_until=microseconds(now + lease),
+            )
+
+    def renew(self, claim: Claim, *, lease: timedelta) -> Claim:
+        check_lease(lease)
+        with self._writing():
+            renewed = sqlite_work.renew(self._connection, claim, held_until=microseconds(utc_now() + lease))
+        if renewed is None:
+            raise ClaimLost(claim.kind, claim.about, claim.owner)
+        return renewed
+
+    def finish(self, claim: Claim, *, again_at: datetime | None = None) -> None:
+        if again_at is not None:
+            check_moment("again_at", again_at)
+        with self._writing():
+            is_ours = sqlite_work.finish(
+                self._connection, claim, again_at=None if again_at is None else microseconds(again_at)
+            )
+        if not is_ours:
+            raise ClaimLost(claim.kind, claim.about, claim.owner)
+
+    def work(self) -> list[Work]:
+        with translated(self._path):
+            return sqlite_work.work(self._connection)
+
     def sizes(self) -> Sizes:
         with self._reading():
             rows, marks, contexts, payloads = self._one(
@@ -351,8 +407,8 @@ class SqliteCore:
             if event.position != before + 1:
                 gaps.append((before + 1, (event.position or 0) - 1))
             before = event.position or 0
-        if before < self._last_position():
-            gaps.append((before + 1, self._last_position()))
+        if before < self.last_position():
+            gaps.append((before + 1, self.last_position()))
         return missing_positions(gaps)
 
     def rebuild(self) -> int:
@@ -441,9 +497,6 @@ class SqliteCore:
         self._read_words.clear()
         for cache in self._words.values():
             cache.clear()
-
-    def _last_position(self) -> int:
-        return int(self._one("SELECT last_position FROM space")[0])
 
     def _known(self, events: Iterable[Event]) -> set[EventId]:
         """Which of these events are there already, by id. A new writer's, or what follows its last, costs one look."""
@@ -836,12 +889,19 @@ class SqliteStore:
     event_at = threaded(SqliteCore.event_at)
     events = threaded(SqliteCore.events)
     log = threaded(SqliteCore.log)
+    last_position = threaded(SqliteCore.last_position)
+    listen = staticmethod(nothing_to_hear)
     chain = threaded(SqliteCore.chain)
     ancestors = threaded(SqliteCore.ancestors)
     descendants = threaded(SqliteCore.descendants)
     postings = threaded(SqliteCore.postings)
     texts = threaded(SqliteCore.texts)
     agents = threaded(SqliteCore.agents)
+    plan = threaded(SqliteCore.plan)
+    claim = threaded(SqliteCore.claim)
+    renew = threaded(SqliteCore.renew)
+    finish = threaded(SqliteCore.finish)
+    work = threaded(SqliteCore.work)
     sizes = threaded(SqliteCore.sizes)
     verify = threaded(SqliteCore.verify)
     rebuild = threaded(SqliteCore.rebuild)

@@ -78,6 +78,20 @@ class Server:
         """Start it again after `kill`."""
         self._server.ensure_postgres_running()
 
+    @contextmanager
+    def as_standby(self) -> Iterator[None]:
+        """Meanwhile it is a standby, which can only be read."""
+        signal = self._server.pgdata / "standby.signal"
+        self.kill()
+        signal.touch()
+        self.restart()
+        try:
+            yield
+        finally:
+            self.kill()
+            signal.unlink()
+            self.restart()
+
 
 def _is_alive(process: psutil.Process) -> bool:
     try:
