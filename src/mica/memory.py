@@ -422,7 +422,13 @@ class Memory:
     async def _referred(self, reference: str | int | Event | Ref, reads: Reads) -> Event | None:
         text = _called(reference)
         if text.isdecimal():
-            return await self._store.event_at(int(text)) if len(text) <= POSITION_DIGITS_MAX else None
+            if len(text) > POSITION_DIGITS_MAX:
+                return None
+            found = await self._store.event_at(int(text))
+            if found is None and reads is not self._store:  # what waits has its position only when it is stored
+                await self._stored()
+                found = await self._store.event_at(int(text))
+            return found
         return await reads.event(EventId(text))
 
     async def events(self, query: EventQuery | None = None) -> list[Event]:

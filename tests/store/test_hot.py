@@ -165,3 +165,10 @@ async def test_a_killed_process_leaves_a_log_that_is_read_at_once(
         stored = await memory.event(EventId(latest[0].id))
         assert stored.position is not None
         assert stored.context == Context(session="s3")
+
+
+async def test_what_is_asked_for_by_position_is_stored_first(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "STORED_FIRST", -1)
+    first, second = memory.emit("first"), memory.emit("second")
+    assert (await memory.event(2)).id == second.id
+    assert [event.id for event in (await memory.resolve(["1", first.id])).found] == [first.id, first.id]
