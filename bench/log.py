@@ -18,30 +18,28 @@ import asyncio
 import gc
 import importlib
 import json
-import logging
 import multiprocessing
 import os
 import random
 import shutil
-import sqlite3
 import struct
 import tempfile
 import time
 from array import array
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import blake2b
-from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from operator import ge, le
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import mica
 from _events import LASTING, SCOPE_EVENTS, SEED, Embedded, Scope, embedded, library, record, scopes, stream
+from _rivals import NAIVE, RIVALS, by_json, contexts_of, count_of, lines_bytes
 from _table import Cost, check, finish, machine, measured, median, percentile, show, spread
 
 T = TypeVar("T")
@@ -154,245 +152,11 @@ async def empty_bytes(folder: Path) -> int:
 # -- Emit, beside its rivals ----------------------------------------------------------------------------------
 
 
-class Rival(NamedTuple):
-    """Something that records a stream; returns what it cost and how many bytes it left, if it leaves any."""
-
-    name: str
-    run: Callable[[Sequence[Scope], Path], tuple[Cost, int]]
-    needs: tuple[str, ...] = ()
-
-    @property
-    def is_installed(self) -> bool:
-        return all(find_spec(module.partition(".")[0]) for module in self.needs)
-
-
-def count_of(stretch: Sequence[Scope]) -> int:
-    return len(stretch) * SCOPE_EVENTS
-
-
-def contexts_of(stretch: Iterable[Scope]) -> Iterator[tuple[Scope, int, Embedded]]:
-    """The context of every event, embedded: the way of a log that knows no other."""
-    last: dict[int, Embedded] = {}
-    for scope in stretch:
-        above = last.get(scope.chain)
-        context: Embedded = {}
-        for number in range(SCOPE_EVENTS):
-            context = embedded(scope, above)
-            yield scope, number, context
-        last[scope.chain] = context
-
-
-def run_nothing(stretch: Sequence[Scope], _path: Path) -> tuple[Cost, int]:
-    def nothing(name: str, data: object, *, parent: object, context: object) -> None:
-        pass
-
-    def run() -> None:
-        for scope in stretch:
-            for name, data in scope.steps:
-                nothing(name, data, parent=None, context=scope)
-
-    return measured(run)[1], 0
-
-
-def run_jsonl(stretch: Sequence[Scope], path: Path, *, encode: Callable[[Embedded], bytes]) -> tuple[Cost, int]:
-    with path.open("wb") as file:
-
-        def run() -> None:
-            for scope, number, context in contexts_of(stretch):
-                file.write(encode(record(scope.steps[number], context)) + b"\n")
-                file.flush()
-
-        _, cost = measured(run)
-    return cost, _lines(path, count_of(stretch))
-
-
-def by_json(event: Embedded) -> bytes:
-    return json.dumps(event).encode()
-
-
-def run_orjson(stretch: Sequence[Scope], path: Path) -> tuple[Cost, int]:
-    return run_jsonl(stretch, path, encode=importlib.import_module("orjson").dumps)
-
-
-def run_structlog(stretch: Sequence[Scope], path: Path) -> tuple[Cost, int]:
-    structlog, orjson = importlib.import_module("structlog"), importlib.import_module("orjson")
-    variables = structlog.contextvars
-    with path.open("wb") as file:
-        log = structlog.wrap_logger(
-            structlog.BytesLogger(file),
-            processors=[
-                variables.merge_contextvars,
-                structlog.processors.TimeStamper(fmt="iso"),
-                structlog.processors.JSONRenderer(serializer=orjson.dumps),
-            ],
-            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-            cache_logger_on_first_use=True,
-        )
-
-        def run() -> None:
-            bound: Scope | None = None
-            for scope, number, context in contexts_of(stretch):
-                if scope is not bound:  # who and where, once for eight events; the rest is each event's own
-                    bound = scope
-                    variables.clear_contextvars()
-                    variables.bind_contextvars(
-                        session=scope.session,
-                        agent=scope.agent,
-                        user=scope.user,
-                        correlation=scope.correlation,
-                        client=scope.client,
-                        orchestration=scope.orchestration,
-                        environment="production",
-                    )
-                name, data = scope.steps[number]
-                log.info(
-                    name,
-                    data=data,
-                    id=context["_event_id"],
-                    parent=context["_parent_event_id"],
-                    root=context["_root_event_id"],
-                    depth=context["_event_depth"],
-                )
-
-        _, cost = measured(run)
-        variables.clear_contextvars()
-    return cost, _lines(path, count_of(stretch))
-
-
-class _AsJson(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        fields = record.__dict__
-        return json.dumps(
-            {"event": record.msg, "timestamp": record.created, "data": fields["data"], "context": fields["context"]}
-        )
-
-
-def run_logging(stretch: Sequence[Scope], path: Path) -> tuple[Cost, int]:
-    logger = logging.getLogger(str(path))
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    handler = logging.FileHandler(path)
-    handler.setFormatter(_AsJson())
-    logger.addHandler(handler)
-
-    def run() -> None:
-        for scope, number, context in contexts_of(stretch):
-            name, data = scope.steps[number]
-            logger.info(name, extra={"data": data, "context": context})
-
-    _, cost = measured(run)
-    logger.removeHandler(handler)
-    handler.close()
-    return cost, _lines(path, count_of(stretch))
-
-
-def run_spans(stretch: Sequence[Scope], _path: Path) -> tuple[Cost, int]:
-    api, sdk = importlib.import_module("opentelemetry.trace"), importlib.import_module("opentelemetry.sdk.trace")
-    export = importlib.import_module("opentelemetry.sdk.trace.export")
-    in_memory = importlib.import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter")
-    exporter = in_memory.InMemorySpanExporter()
-    provider = sdk.TracerProvider(shutdown_on_exit=False)
-    # A queue that holds everything: the default drops spans when they come quickly.
-    provider.add_span_processor(export.BatchSpanProcessor(exporter, max_queue_size=count_of(stretch) + 1_000))
-    tracer = provider.get_tracer("bench")
-
-    def run() -> None:
-        last: dict[int, Any] = {}
-        for scope in stretch:
-            above = last.get(scope.chain)
-            who = {
-                "session": scope.session,
-                "agent": scope.agent,
-                "user": scope.user,
-                "correlation": scope.correlation,
-                "client": scope.client,
-                "orchestration": scope.orchestration,
-                "environment": "production",
-            }
-            span = None
-            for name, data in scope.steps:
-                flat = data if "state" not in data else data | {"state": str(data["state"])}  # spans hold plain values
-                span = tracer.start_span(name, context=above, attributes=flat | who)
-                span.end()
-            last[scope.chain] = api.set_span_in_context(span)
-        provider.force_flush()
-
-    _, cost = measured(run)
-    found = len(exporter.get_finished_spans())
-    provider.shutdown()
-    check(found == count_of(stretch), f"{count_of(stretch)} spans are exported, {found} were")
-    return cost, 0
-
-
-ROWS = """
-PRAGMA journal_mode = wal;
-PRAGMA synchronous = normal;
-CREATE TABLE events (
-    id INTEGER PRIMARY KEY, name TEXT, at REAL, session TEXT, agent TEXT, user TEXT, correlation TEXT, client TEXT,
-    orchestration TEXT, parent INTEGER, depth INTEGER, data TEXT
-);
-CREATE INDEX events_by_session ON events (session, at);
-CREATE INDEX events_by_correlation ON events (correlation);
-CREATE INDEX events_by_time ON events (at);
-"""
-
-
-def run_rows(stretch: Sequence[Scope], path: Path) -> tuple[Cost, int]:
-    connection = sqlite3.connect(path)
-    connection.executescript(ROWS)
-
-    def run() -> None:
-        last: dict[int, tuple[int, int]] = {}
-        rows: list[tuple[object, ...]] = []
-        identifier = 0
-        for scope in stretch:
-            parent, depth = last.get(scope.chain, (None, -1))
-            for name, data in scope.steps:
-                identifier += 1
-                rows.append((
-                    identifier, name, time.time(), scope.session, scope.agent, scope.user, scope.correlation,
-                    scope.client, scope.orchestration, parent, depth + 1, json.dumps(data),
-                ))  # fmt: skip
-            last[scope.chain] = identifier, depth + 1
-            if len(rows) >= 1_000:
-                store(rows)
-                rows = []
-        store(rows)
-
-    def store(rows: list[tuple[object, ...]]) -> None:
-        connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        connection.commit()
-
-    _, cost = measured(run)
-    found = connection.execute("SELECT count(*) FROM events").fetchone()[0]
-    connection.close()
-    check(found == count_of(stretch), f"{count_of(stretch)} rows are stored, {found} were")
-    return cost, path.stat().st_size
-
-
-def _lines(path: Path, events: int) -> int:
-    with path.open("rb") as file:
-        found = sum(1 for _ in file)
-    check(found == events, f"{events} lines are written, {found} were")
-    return path.stat().st_size
-
-
-NAIVE = "naive JSONL: json.dumps, flush"
 EMIT = "mica: emit"  # in the context of a block, each event below its parent, as in the naive log
 NO_PARENT = "mica: emit, no parent"
 PREPARED = "mica: emit, a prepared context every 8"
 BLOCKS = "mica: emit, a context block every 8"
 STORED = "mica: emit until stored"
-RIVALS = (
-    Rival("no-op call (control)", run_nothing),
-    Rival(NAIVE, partial(run_jsonl, encode=by_json)),
-    Rival("JSONL by orjson, flush", run_orjson, ("orjson",)),
-    Rival("structlog, orjson, contextvars", run_structlog, ("structlog", "orjson")),
-    Rival("logging, a JSON formatter", run_logging),
-    Rival("OpenTelemetry SDK spans, batch", run_spans, ("opentelemetry.sdk",)),
-    Rival("SQLite rows, 1,000 a commit", run_rows),
-)
-PACKAGES = {"opentelemetry.sdk": "opentelemetry-sdk"}
 
 
 def emit_plainly(memory: mica.Memory, stretch: Iterable[Scope], *, has_parents: bool) -> None:
@@ -458,7 +222,7 @@ async def run_mica(stretch: Sequence[Scope], folder: Path, first: int) -> dict[s
                 gc.collect()
                 _, costs[name] = measured(way)  # the loop does not run meanwhile: nothing is folded
         await memory.durable()
-        _, fold = await timed(memory.events(mica.EventQuery(limit=1)))
+        _, fold = await timed(memory.position())
         share = Cost(fold.wall_s / len(ways), fold.cpu_s / len(ways))
         costs[STORED] = Cost(costs[EMIT].wall_s + share.wall_s, costs[EMIT].cpu_s + share.cpu_s)
         found, expected = await stored(memory), len(ways) * count_of(stretch)
@@ -494,8 +258,7 @@ def compare_emit(plan: Plan, scratch: Path) -> Numbers:
     for name in (*(rival.name for rival in RIVALS), EMIT, NO_PARENT, PREPARED, BLOCKS, STORED):
         if name not in costs:
             rival = next(rival for rival in RIVALS if rival.name == name)
-            needed = " ".join(PACKAGES.get(module, module) for module in rival.needs)
-            rows.append((name, f"not installed (pip install {needed})", "", "", "", ""))
+            rows.append((name, "not installed (pip install --group bench)", "", "", "", ""))
             continue
         cpu = [cost.cpu_s / events * 1e6 for cost in costs[name]]
         wall = [cost.wall_s / events * 1e6 for cost in costs[name]]
@@ -568,7 +331,7 @@ async def sustain_mica(stretch: Sequence[Scope], path: Path, seconds: float) -> 
         await asyncio.wait([syncing])
         await memory.durable()
         cost = Cost(time.perf_counter() - wall, time.process_time() - cpu)
-        await memory.events(mica.EventQuery(limit=1))
+        await memory.position()
         whole = Cost(time.perf_counter() - wall, time.process_time() - cpu)
         found = (await memory.sizes()).events
         check(found == events, f"{events} events were emitted and durable, {found} are stored")
@@ -598,7 +361,7 @@ def compare_sustained(plan: Plan, scratch: Path) -> Numbers:
         folder.mkdir()
         gc.collect()
         naive.append(asyncio.run(sustain_jsonl(stretch, folder / "naive.jsonl", plan.sustained_s)))
-        _lines(folder / "naive.jsonl", naive[-1].events)
+        lines_bytes(folder / "naive.jsonl", naive[-1].events)
         gc.collect()
         ours.append(asyncio.run(sustain_mica(stretch, folder / "space.db", plan.sustained_s)))
         shutil.rmtree(folder)
@@ -1042,8 +805,15 @@ class Reopened(NamedTuple):
     first_wall_s: float
     counted_cpu_s: float
     counted_wall_s: float
+    stored_cpu_s: float
+    stored_wall_s: float
     latest: int
     counted: int
+    stored: int
+
+    def for_a_million(self, cpu_s: float) -> float:
+        """What starting Python costs is the same for any number of events."""
+        return self.begun_cpu_s + (cpu_s - self.begun_cpu_s) * 1e6 / self.counted
 
 
 def reopen(path: Path, done: Connection) -> None:
@@ -1058,7 +828,9 @@ async def _reopen(path: Path) -> Reopened:
         first = time.process_time(), time.perf_counter() - wall
         counted = (await memory.sizes()).events
         last = time.process_time(), time.perf_counter() - wall
-    return Reopened(begun, ready, *first, *last, len(latest), counted)
+        whole = await memory.position()
+        stored = time.process_time(), time.perf_counter() - wall
+    return Reopened(begun, ready, *first, *last, *stored, len(latest), counted, whole)
 
 
 def in_process(target: Callable[..., None], *args: object) -> tuple[BaseProcess, Connection]:
@@ -1081,24 +853,25 @@ def compare_reopening(plan: Plan, path: Path) -> Numbers:
     reader, answer = in_process(reopen, path)
     found: Reopened = answer.recv()
     reader.join()
-    check(found.counted == events, f"{events} events were left in segments, {found.counted} are stored")
+    check(found.counted == events, f"{events} events were left in segments, {found.counted} are counted")
+    check(found.stored == events, f"{events} events were left in segments, {found.stored} are stored")
     check(found.latest == 100, f"the last 100 are asked for, {found.latest} came")
-    scale = 1e6 / events
     rows = [
-        (name, f"{cpu:.2f}", wall, f"{cpu / events * 1e6:.2f}", f"{cpu * scale:.2f}")
+        (name, f"{cpu:.2f}", wall, f"{cpu / events * 1e6:.2f}", f"{found.for_a_million(cpu):.2f}")
         for name, cpu, wall in (
             ("Python started, mica imported", found.begun_cpu_s, ""),
             ("the space is open", found.opened_cpu_s, ""),
             ("the last 100 events are read", found.first_cpu_s, f"{found.first_wall_s:.2f}"),
-            ("all of them are stored and counted", found.counted_cpu_s, f"{found.counted_wall_s:.2f}"),
+            ("all of them are counted", found.counted_cpu_s, f"{found.counted_wall_s:.2f}"),
+            ("all of them are stored, which nobody has to wait for", found.stored_cpu_s, f"{found.stored_wall_s:.2f}"),
         )
     ]
     columns = ("until", "CPU s", "wall s", "CPU µs/event", "CPU s for 1 M")
     title = f"reopening after kill -9: {events:,} events in segments ({left / 1e6:,.0f} MB with the empty store)"
     show(title, columns, rows)
     return {
-        "reopen_1m_cpu_s": found.counted_cpu_s * scale,
-        "reopen_1m_first_cpu_s": found.first_cpu_s * scale,
+        "reopen_1m_cpu_s": found.for_a_million(found.counted_cpu_s),
+        "reopen_1m_stored_cpu_s": found.for_a_million(found.stored_cpu_s),
         "reopen_events": events,
     }
 
@@ -1110,8 +883,8 @@ async def grow(path: Path, events: int) -> None:
         for number, scope in enumerate(scopes(events // SCOPE_EVENTS, live=LIVE), 1):
             emit_prepared_scope(memory, scope, last)
             if number % 25_000 == 0:  # before the journal is full
-                await memory.events(mica.EventQuery(limit=1))
-        found = (await memory.sizes()).events
+                await memory.position()
+        found = await memory.position()
         check(found == events, f"{events} events were emitted, {found} are stored")
 
 
