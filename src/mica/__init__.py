@@ -27,6 +27,7 @@ from mica.select.rank import Hit
 from mica.settings import Settings, load_settings
 from mica.store.copying import Copied
 from mica.store.protocol import Sizes
+from mica.store.purging import Purged
 
 __all__ = [
     "Backlogged",
@@ -56,6 +57,7 @@ __all__ = [
     "Overview",
     "Passage",
     "Progress",
+    "Purged",
     "Ref",
     "Resolved",
     "SchemaTooNew",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import platform
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -17,9 +18,13 @@ from typing import Any
 import msgspec
 
 from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput, MicaError, StoreError, UnknownEvent
+from mica.inject.exports import rewrite
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
+    EMPTY,
     MARK,
+    PURGED,
+    REASON_CHARACTERS_MAX,
     Appended,
     Brief,
     Clock,
@@ -29,6 +34,7 @@ from mica.model import (
     EventQuery,
     Origin,
     Ref,
+    Tombstone,
     event_id,
     make_event,
     new_writer,
@@ -41,6 +47,7 @@ from mica.observe.context import Here, Scope, age_s, carrier, current, environme
 from mica.observe.folding import Folding
 from mica.observe.journal import Emit, Journal, backlog, damaged_in
 from mica.observe.redact import redact
+from mica.observe.traces import purge_traces
 from mica.select import chains
 from mica.select.budget import fit
 from mica.select.follow import Bell, Following, end_of, history
@@ -55,6 +62,7 @@ from mica.settings import Settings, load_settings
 from mica.store.copying import Copied, copy
 from mica.store.ephemeral import EphemeralStore
 from mica.store.protocol import Sizes, Store, check_event
+from mica.store.purging import EXPORTED, PURGE, Found, Purged, Selection, find, steps
 from mica.store.space import is_address, shown, space_of
 from mica.store.sqlite import SqliteStore
 from mica.tokens import ESTIMATOR
@@ -129,6 +137,7 @@ class Memory:
         self._folding.begin(self._journal)
         self._writer = new_writer()  # of what is appended without the journal: the places an import has reached
         self._sequence = count(1)
+        self._generation = store.generation
         self._sources: list[Source] = [Marks(store), Files(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
             raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
@@ -214,6 +223,9 @@ class Memory:
     async def _append(self, events: Sequence[Event]) -> Appended:
         appended = await self._store.append(events)
         self._bell.ring()
+        if self._store.generation != self._generation:  # another process has purged: leave no copy in our segments
+            self._generation = self._store.generation
+            self._journal.leave()
         return appended
 
     async def import_transcripts(
@@ -587,6 +599,98 @@ class Memory:
         finally:
             await store.close()
 
+    def exported(self, path: Path, *, events: int) -> None:
+        """Record that events were written to a file, so that a purge can take them out of it."""
+        if path.is_file():  # not a pipe
+            told: dict[str, object] = {"path": str(path.absolute()), "events": events, "host": platform.node()}
+            self.emit(EXPORTED, told, origin="user")
+
+    async def purge(
+        self,
+        *,
+        ids: Iterable[str | int | Event | Ref] = (),
+        value: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        user: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        reason: str = "purged by hand",
+        dry_run: bool = False,
+    ) -> Purged:
+        """Remove the content of every event that fits all that is given; a tombstone stays in the place of each.
+
+        It goes from the store with all that derives from it, from segments and from recorded exports; what happened
+        before now and arrives later is purged on arrival. The purge is recorded, without what it was asked by. Cut off
+        in the middle, some events are purged and the others are as they were; calling it again goes on. Raises
+        InvalidInput when nothing is selected and UnknownEvent for an id that is not here.
+        """
+        await (self._stored() if dry_run else self._folding.clear())
+        known = frozenset([(await self.event(reference)).id for reference in ids])
+        selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
+        _check_reason(reason, selection)
+        found = await find(self._store, selection)
+        if dry_run:
+            return _purged(found)
+        exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
+        record = await self._bury(selection, found, reason=reason)
+        await self._folding.clear()
+        traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
+        rewritten, unreached = await self._purge_exports(exports, found)
+        return msgspec.structs.replace(
+            _purged(found),
+            first=(),
+            record=record,
+            exports=rewritten,
+            removed=traces.removed,
+            unreached=(*await self._store.scrub(), *traces.left, *unreached),
+        )
+
+    async def _bury(self, selection: Selection, found: Found, *, reason: str) -> EventId | None:
+        """Record a purge, keep it for what arrives later, and make tombstones. Returns the id of the record."""
+        at = self._clock()
+        record = make_event(
+            event_id(self._writer, next(self._sequence)),
+            PURGE,
+            {"conditions": selection.conditions, "events": len(found.ids), "reason": reason},
+            at=at,
+            context=self.here.context,
+            origin="user",
+        )
+        told = Tombstone(purge=record.id, reason=reason)
+        kept = selection.kept(at=at, told=told)
+        if kept is None and not found.ids:
+            return None
+        if selection.fits(record):  # who purges their own events is not named by it
+            record = msgspec.structs.replace(record, context=EMPTY)
+        await self._append([record])
+        if kept is not None:
+            await self._store.keep_purge(kept)
+        for some in steps(found.ids):
+            await self._store.bury(some, told)
+        return record.id
+
+    async def _purge_exports(self, exports: Iterable[Event], found: Found) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Take purged events out of the files that were exported: those rewritten, and what a person must see to."""
+        records = {str(event.data.get("path")): event for event in exports}
+        stones = await self._store.events(EventQuery(names=(PURGED,), limit=None)) if records else []
+        tombstones = {event.id: event for event in stones}
+        rewritten: list[str] = []
+        unreached: list[str] = []
+        for path, record in records.items():
+            host = record.data.get("host")
+            try:
+                if host != platform.node():
+                    raise FileNotFoundError
+                if await asyncio.to_thread(rewrite, Path(path), tombstones):
+                    rewritten.append(path)
+            except FileNotFoundError:
+                if found.first and found.first[0].at <= record.at:
+                    unreached.append(f"the export {path} on {host} is not here; it may hold purged events: remove it")
+            except (InvalidInput, OSError) as error:
+                unreached.append(f"the export {path} was not rewritten: {error}; look at it and remove it")
+        return tuple(rewritten), tuple(unreached)
+
     async def sizes(self) -> Sizes:
         """How much this space holds."""
         await self._stored()
@@ -681,6 +785,18 @@ def _file(target: str | Path | None, settings: Settings) -> Path:
 def _called(reference: str | int | Event | Ref) -> str:
     """A reference as text: an id, or the digits of a position."""
     return reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")
+
+
+def _check_reason(reason: str, selection: Selection) -> None:
+    """Raise InvalidInput when a tombstone cannot carry this reason: it stays after all else is gone."""
+    if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
+        raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
+    if any(text in reason for text in selection.texts):
+        raise InvalidInput("the reason contains what is to be purged, and the reason stays; give another")
+
+
+def _purged(found: Found) -> Purged:
+    return Purged(events=len(found.ids), ids=found.ids, names=found.names, sessions=found.sessions, first=found.first)
 
 
 class _Transcript(msgspec.Struct, frozen=True):

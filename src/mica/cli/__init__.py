@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from mica.cli import chains, events, flow, importing, keeping, marks, start
+from mica.cli import chains, events, flow, importing, keeping, marks, purging, start
 from mica.errors import MicaError
 
 
@@ -45,6 +45,7 @@ for command in (
     keeping.verify,
     keeping.rebuild,
     keeping.copy,
+    purging.purge,
     keeping.prepare,
 ):
     cli.add_command(command)

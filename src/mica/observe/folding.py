@@ -56,6 +56,12 @@ class Folding:
         if self._refused:
             raise self._refused.pop(0)
 
+    async def clear(self) -> None:
+        """Store everything that was emitted before, and leave no copy of it in the segments of this process."""
+        if self._journal is not None:
+            self._journal.leave()
+        await self.flush()
+
     async def close(self) -> None:
         """End. What the store does not take now stays on disk for the next who opens the space."""
         self._task.cancel()

@@ -92,20 +92,22 @@ class Journal:
         self._is_closed = False
         self._idle = [True]  # not empty: nothing waits, the next event wakes the fold
         self._start()
-        self.emit, self._restart = self._emitter()
+        self.emit, self._restart, self._alone = self._emitter()
         _living.add(self)
 
     def _start(self) -> None:
         self.writer = new_writer()
         self._syncing = threading.Lock()
         self._segments: list[Segment] = []
+        self._left: list[Segment] = []  # segments that nobody writes any more: removed as soon as they are folded
         self._home: _Home | None = None
         self._inner: Journal | None = None
 
-    def _emitter(self) -> tuple[Emit, Callable[[], None]]:
+    def _emitter(self) -> tuple[Emit, Callable[[], None], Callable[[Callable[[], None]], None]]:
         """`emit`, with everything it needs at hand: it is the hot path, and each lookup would cost a tenth of it.
 
-        The second function makes it begin anew, with a segment of its own.
+        The second function makes it begin anew, with a segment of its own. The third calls a function while nobody
+        emits, and lets the next event begin a new segment.
         """
         lock = threading.Lock()
         try_lock, unlock = lock.acquire, lock.release
@@ -262,6 +264,17 @@ class Journal:
                     unlock()  # an interrupt hit between taking the lock and using it: nobody holds it
             return None
 
+        def alone(call: Callable[[], None]) -> None:
+            nonlocal area, spine, capacity
+            if not try_lock(False):  # noqa: FBT003 - as in emit
+                waited()
+            try:
+                if index:
+                    area, spine, capacity = bytearray(), [], index  # it looks full: the next event rolls
+                call()
+            finally:
+                unlock()
+
         def restart() -> None:
             nonlocal try_lock, unlock, writer, area, spine, position, limit, index, capacity, base
             lock = threading.Lock()
@@ -269,7 +282,7 @@ class Journal:
             area, spine = bytearray(), []
             position = limit = index = capacity = base = 0
 
-        return emit, restart
+        return emit, restart, alone
 
     @property
     def size_bytes(self) -> int:
@@ -296,6 +309,8 @@ class Journal:
             self._idle[:] = [True]  # before looking: what comes after this look wakes the fold again
             segments = [segment for segment in self._segments if segment.folded < segment.refreshed()]
             if not segments:
+                if self._left:
+                    self._alone(self._sweep)
                 break
             self._idle.clear()
             for segment in segments:
@@ -313,6 +328,24 @@ class Journal:
             with self._syncing:
                 self._segments.remove(segment)
                 segment.remove()
+
+    def leave(self) -> None:
+        """Go on in a new segment, so that those before are removed as soon as they are folded."""
+        self._alone(self._leave)
+        if self._inner is not None:
+            self._inner.leave()
+
+    def _leave(self) -> None:
+        self._left = list(self._segments)
+
+    def _sweep(self) -> None:
+        """Remove the segments that were left and hold nothing for the store any more."""
+        with self._syncing:
+            for segment in self._left:
+                if segment in self._segments and segment.folded == segment.refreshed():
+                    self._segments.remove(segment)
+                    segment.remove()
+            self._left = [segment for segment in self._left if segment in self._segments]
 
     def close(self) -> None:
         """Release everything; what is not folded stays on disk for the next who opens the space."""

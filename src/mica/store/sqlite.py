@@ -22,10 +22,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import apsw
 import msgspec
 
-from mica.errors import DuplicateEvent, InvalidEvent, StoreBusy, StoreUnavailable
+from mica.errors import DuplicateEvent, InvalidEvent, StoreBusy, StoreFull, StoreUnavailable
 from mica.model import (
+    EMPTY,
     MARK,
     ORIGINS,
+    PURGED,
     Appended,
     Context,
     Event,
@@ -35,8 +37,10 @@ from mica.model import (
     Postings,
     Ref,
     Text,
+    Tombstone,
     WriterId,
     event_id,
+    is_tombstone,
     mark_of,
     microseconds,
     name_pattern,
@@ -66,7 +70,9 @@ from mica.store.protocol import (
     stale_texts,
     wanted_terms,
 )
+from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.sqlite_file import open_file, translated
+from mica.store.sqlite_purge import bury, truncate_log
 from mica.words import terms, words
 
 P = ParamSpec("P")
@@ -76,6 +82,7 @@ Row = tuple[Any, ...]  # the schema's tables are STRICT: a column has the type t
 PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
 BUSY_MS = 20  # how long the worker thread itself may wait: readers of this process stand behind it
 RETRY_S = 0.005, 0.03  # between two tries, at random, so that writers do not keep step
+READERS_S = 10  # how long a purge waits for those who read in the log: an answer takes less, a forgotten reader longer
 
 _COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
     parent_sequence, depth, origin, error, data, payload"""
@@ -91,6 +98,8 @@ class SqliteCore:
         self._refs: dict[EventId, Ref] = {}
         self._read_contexts: dict[int, Context] = {}
         self._read_words: dict[tuple[str, int], str] = {}
+        self._outstanding = Outstanding()
+        self.generation = -1  # of the words that are remembered: a purge takes some away
         with translated(path):
             self._connection = open_file(path, busy_ms=busy_ms)
 
@@ -104,9 +113,10 @@ class SqliteCore:
             first = position = self._last_position()
             for event in events:
                 check_event(event, self._ref(event.parent_id) if event.parent_id else None)
-                if self._insert(event, position + 1):
+                kept = self._outstanding.applied(event)
+                if self._insert(kept, position + 1):
                     position += 1
-                    self._index(event, position)
+                    self._index(kept, position)
                     remember(self._refs, event.id, event.ref)
                 elif self._differs(event):
                     raise DuplicateEvent(event.id)
@@ -286,6 +296,37 @@ class SqliteCore:
                 count += 1
         return count
 
+    def bury(self, identifiers: Sequence[EventId], told: Tombstone) -> int:
+        with self._writing():
+            known = (self.event(identifier) for identifier in dict.fromkeys(identifiers))
+            content = [event for event in known if event is not None and not is_tombstone(event)]
+            if content:
+                name, context = self._number("names", PURGED), self._context_number(EMPTY)
+                bury(self._connection, content, told, name=name, context=context)
+        self._forget()
+        return len(content)
+
+    def keep_purge(self, purge: Purge) -> None:
+        with self._writing():
+            self._connection.execute(
+                "INSERT INTO purges (id, purge) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (purge.told.purge, msgspec.json.encode(purge).decode()),
+            )
+            self._connection.execute("UPDATE space SET generation = generation + 1")
+
+    def purges(self) -> list[Purge]:
+        rows = self._rows("SELECT purge FROM purges")
+        return list(Outstanding(msgspec.json.decode(row[0], type=Purge) for row in rows).purges)
+
+    def compact(self) -> None:
+        """Write the whole file anew. Pages that SQLite splits keep copies of old rows where no row is any more."""
+        with translated(self._path):
+            self._connection.execute("VACUUM")
+
+    def truncate_log(self) -> bool:
+        with translated(self._path):
+            return truncate_log(self._connection)
+
     def close(self) -> None:
         self._connection.close()
 
@@ -296,6 +337,7 @@ class SqliteCore:
         with translated(self._path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._follow_purges()
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
@@ -314,6 +356,14 @@ class SqliteCore:
             finally:
                 self._connection.execute("COMMIT")
 
+    def _follow_purges(self) -> None:
+        """Forget the numbers of words that a purge may have taken away, and know what it takes from now on."""
+        generation = int(self._one("SELECT generation FROM space")[0])
+        if generation != self.generation:
+            self._forget()
+            self._outstanding = Outstanding(self.purges())
+            self.generation = generation
+
     def _forget(self) -> None:
         self._contexts.clear()
         self._refs.clear()
@@ -327,10 +377,12 @@ class SqliteCore:
 
     def _differs(self, event: Event) -> bool:
         known = self.event(event.id)
-        return known is None or msgspec.structs.replace(known, position=event.position) != event
+        return known is None or not may_stand_for(known, event)
 
     def _insert(self, event: Event, position: int) -> bool:
         """Store an event at this position; False when its id is there already."""
+        if self.generation and self._ref(event.id) is not None:
+            return False  # found before its words are: those of a purged event must not come back
         writer, sequence = self._key(event.id)
         is_inline = len(event.body) <= INLINE_BYTES_MAX
         row = (
@@ -387,12 +439,17 @@ class SqliteCore:
         column = "term" if table == "terms" else "name"
         row = self._connection.execute(f"SELECT id FROM {table} WHERE {column} = ?", (word,)).fetchone()
         if row is None:
-            self._connection.execute(f"INSERT INTO {table} ({column}) VALUES (?)", (word,))
-            number = self._connection.last_insert_rowid()
+            number = self._next_number(table)
+            self._connection.execute(f"INSERT INTO {table} (id, {column}) VALUES (?, ?)", (number, word))
         else:
             number = row[0]
         remember(known, word, number)
         return number
+
+    def _next_number(self, table: str) -> int:
+        """A number that no word of this table has, or had before a purge: others may still remember it."""
+        highest = f"coalesce((SELECT id FROM {table} ORDER BY id DESC LIMIT 1), 0)"
+        return int(self._one(f"SELECT max({highest}, highest_number) + 1 FROM space")[0])
 
     def _context_number(self, context: Context) -> int:
         if (number := self._contexts.get(context)) is not None:
@@ -401,12 +458,13 @@ class SqliteCore:
         row = self._connection.execute("SELECT id FROM contexts WHERE digest = ?", (name,)).fetchone()
         if row is None:
             session = None if context.session is None else self._number("sessions", context.session)
+            number = self._next_number("contexts")
+            given = context.agent, context.user, context.task, context.correlation, labels_text(context)
             self._connection.execute(
-                """INSERT INTO contexts (digest, session, agent, user, task, correlation, labels)
-                VALUES (?, ?, ?, ?, ?, ?, ?)""",
-                (name, session, context.agent, context.user, context.task, context.correlation, labels_text(context)),
+                """INSERT INTO contexts (id, digest, session, agent, user, task, correlation, labels)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
+                (number, name, session, *given),
             )
-            number = self._connection.last_insert_rowid()
         else:
             number = row[0]
         remember(self._contexts, context, number)
@@ -632,6 +690,27 @@ class SqliteStore:
     sizes = threaded(SqliteCore.sizes)
     verify = threaded(SqliteCore.verify)
     rebuild = threaded(SqliteCore.rebuild)
+    bury = threaded(SqliteCore.bury)
+    keep_purge = threaded(SqliteCore.keep_purge)
+    purges = threaded(SqliteCore.purges)
+
+    @property
+    def generation(self) -> int:
+        return -1 if self._core is None else self._core.generation
+
+    async def scrub(self) -> list[str]:
+        left = []
+        try:
+            await self.run(SqliteCore.compact)
+        except (StoreFull, StoreBusy) as error:
+            left.append(f"{self._path} could not be written anew and may hold copies on its free pages: {error}")
+        until = asyncio.get_running_loop().time() + READERS_S
+        while not await self.run(SqliteCore.truncate_log):
+            if asyncio.get_running_loop().time() > until:
+                left.append(f"{self._path}-wal is read by another process and may hold copies; end it and purge again")
+                break
+            await asyncio.sleep(random.uniform(*RETRY_S))
+        return left
 
     async def close(self) -> None:
         core, self._core = self._core, None

@@ -1,10 +1,12 @@
 -- The log and what is derived from it. Times are microseconds since 1970 in UTC.
 
+-- The generation grows with every purge: then processes forget what they cache. The highest number is that of a word
+-- which a purge removed; none is used twice.
 CREATE TABLE space (
     id TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     last_position INTEGER NOT NULL DEFAULT 0      -- of the log; never taken back
-) STRICT;
+, generation INTEGER NOT NULL DEFAULT 0, highest_number INTEGER NOT NULL DEFAULT 0) STRICT;
 
 -- Interned words: an event names them by number.
 CREATE TABLE writers (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
@@ -59,9 +61,15 @@ CREATE INDEX events_by_context ON events (context, at, position);
 CREATE INDEX events_by_name ON events (name, at, position);
 CREATE INDEX events_by_root ON events (root_writer, root_sequence);
 CREATE INDEX events_by_parent ON events (parent_writer, parent_sequence) WHERE parent_writer IS NOT NULL;
+CREATE INDEX events_by_payload ON events (payload) WHERE payload IS NOT NULL;
 
--- An event is never changed or removed.
+-- An event is never changed, except that a purge leaves a tombstone in its place.
 CREATE TRIGGER events_are_immutable BEFORE UPDATE ON events
+WHEN NOT EXISTS (SELECT 1 FROM authority WHERE work = 'purge')
+    OR (new.position, new.writer, new.sequence, new.at, new.root_writer, new.root_sequence, new.depth, new.origin)
+        <> (old.position, old.writer, old.sequence, old.at, old.root_writer, old.root_sequence, old.depth, old.origin)
+    OR (new.parent_writer, new.parent_sequence) IS NOT (old.parent_writer, old.parent_sequence)
+    OR new.name IS NOT (SELECT id FROM names WHERE name = 'event.purged')
 BEGIN
     SELECT RAISE (ABORT, 'events are never changed');
 END;
@@ -70,6 +78,15 @@ CREATE TRIGGER events_are_kept BEFORE DELETE ON events
 BEGIN
     SELECT RAISE (ABORT, 'events are never removed');
 END;
+
+-- Purges that are applied to whatever arrives later. They hold digests, never the text that was purged.
+CREATE TABLE purges (
+    id TEXT PRIMARY KEY,               -- of the event that records it
+    purge TEXT NOT NULL                -- JSON
+) STRICT;
+
+-- The triggers let work pass that has its row here. It exists only inside the transaction that needs it.
+CREATE TABLE authority (work TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT;
 
 -- Full text, derived from events by `mica rebuild`.
 CREATE TABLE texts (
