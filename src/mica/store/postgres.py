@@ -142,7 +142,7 @@ class PostgresStore:
         self._refs: dict[EventId, Ref] = {}
         self._tip = -1  # the last position when this store last appended
         self._highest: dict[WriterId, int] = {}  # and the highest sequences of some writers then
-        self._outstanding = Outstanding()
+        self._outstanding: Outstanding | None = None  # unknown until something is written
         self._generation = -1  # of the words that are remembered: a purge takes some away
         self._months: set[date] = set()  # that have a partition
         self._appending = asyncio.Lock()  # one connection waits for the lock on the server, the others can read
@@ -249,6 +249,7 @@ class PostgresStore:
 
     def _applied(self, draft: Draft) -> Draft:
         """The draft, or that of a tombstone when a purge took the event before it arrived."""
+        assert self._outstanding is not None  # known since the lock
         kept = self._outstanding.applied(draft.event)
         return draft if kept is draft.event else drafted([kept]).drafts[0]
 
@@ -261,7 +262,7 @@ class PostgresStore:
             self._number,
             expected,
         )
-        if generation != self._generation:
+        if generation != self._generation or self._outstanding is None:
             self._words.forget()
             self._outstanding = await outstanding(connection, self._number)
             self._generation = generation
@@ -617,7 +618,7 @@ class PostgresStore:
     async def _enter(self) -> None:
         """Find or make the space."""
         name = self._address.space
-        find = "SELECT number, id FROM spaces WHERE name = $1"
+        find = "SELECT number, id, generation FROM spaces WHERE name = $1"
         async with self._transaction(WRITE) as connection:
             row = await connection.fetchrow(find, name)
             if row is None:
@@ -634,7 +635,7 @@ class PostgresStore:
                 f"the owner of the schema hands it over: "
                 f"UPDATE {self._address.schema}.spaces SET role = '…' WHERE name = '{name}'"
             )
-        self._number, self._space = row
+        self._number, self._space, self._generation = row
         self._words = Words(self._number)
 
     async def _make_months(self, wanted: Collection[date]) -> None:

@@ -102,6 +102,7 @@ class SqliteCore:
         self.generation = -1  # of the words that are remembered: a purge takes some away
         with translated(path):
             self._connection = open_file(path, busy_ms=busy_ms)
+            self._follow_purges()
 
     @cached_property
     def space(self) -> str:
