@@ -47,13 +47,16 @@ def _opened(held: bytes) -> Iterator[bytes]:
 
 
 def _frames(path: Path) -> Iterator[bytes]:
-    """The content of every compressed value in any column of any table."""
+    """The content of every binary value in any column of any table, compressed or not."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
             for row in connection.execute(f"SELECT * FROM {table}"):
-                for value in row:
-                    if isinstance(value, bytes) and value.startswith(FRAME):
-                        yield zstd.decompress(value)
+                yield from (opened_frame(value) for value in row if isinstance(value, bytes))
     finally:
         connection.close()
+
+
+def opened_frame(value: bytes) -> bytes:
+    """What a stored value holds, compressed or not."""
+    return zstd.decompress(value) if value.startswith(FRAME) else value
