@@ -28,6 +28,7 @@ from mica.settings import Settings, load_settings
 from mica.store.copying import Copied
 from mica.store.protocol import Sizes
 from mica.store.purging import Purged
+from mica.store.retention import Retained
 
 __all__ = [
     "Backlogged",
@@ -60,6 +61,7 @@ __all__ = [
     "Purged",
     "Ref",
     "Resolved",
+    "Retained",
     "SchemaTooNew",
     "Settings",
     "Sizes",

@@ -7,7 +7,17 @@ import contextlib
 import math
 import platform
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from itertools import count
@@ -18,7 +28,8 @@ from typing import Any
 import msgspec
 
 from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput, MicaError, StoreError, UnknownEvent
-from mica.inject.exports import rewrite
+from mica.inject.documents import event_line
+from mica.inject.exports import rewrite, written
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
     EMPTY,
@@ -38,6 +49,8 @@ from mica.model import (
     event_id,
     make_event,
     new_writer,
+    tombstone,
+    tombstone_of,
     utc_now,
 )
 from mica.observe import logs
@@ -63,6 +76,7 @@ from mica.store.copying import Copied, copy
 from mica.store.ephemeral import EphemeralStore
 from mica.store.protocol import Sizes, Store, check_event
 from mica.store.purging import EXPORTED, PURGE, Found, Purged, Selection, find, steps
+from mica.store.retention import PINNED, RETENTION, UNPINNED, Retained, due
 from mica.store.space import is_address, shown, space_of
 from mica.store.sqlite import SqliteStore
 from mica.tokens import ESTIMATOR
@@ -633,48 +647,57 @@ class Memory:
         if dry_run:
             return _purged(found)
         exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
-        record = await self._bury(selection, found, reason=reason)
+        told = await self._bury(found, selection=selection, conditions=selection.conditions, reason=reason)
         await self._folding.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
-        rewritten, unreached = await self._purge_exports(exports, found)
+        rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
         return msgspec.structs.replace(
             _purged(found),
             first=(),
-            record=record,
+            record=told.purge,
             exports=rewritten,
             removed=traces.removed,
             unreached=(*await self._store.scrub(), *traces.left, *unreached),
         )
 
-    async def _bury(self, selection: Selection, found: Found, *, reason: str) -> EventId | None:
-        """Record a purge, keep it for what arrives later, and make tombstones. Returns the id of the record."""
+    async def _bury(
+        self, found: Found, *, selection: Selection | None, conditions: Sequence[str], reason: str
+    ) -> Tombstone:
+        """Record a purge, keep it for what arrives later, and make tombstones, which say what is returned."""
         at = self._clock()
         record = make_event(
             event_id(self._writer, next(self._sequence)),
             PURGE,
-            {"conditions": selection.conditions, "events": len(found.ids), "reason": reason},
+            {"conditions": conditions, "events": len(found.ids), "reason": reason},
             at=at,
             context=self.here.context,
             origin="user",
         )
         told = Tombstone(purge=record.id, reason=reason)
-        kept = selection.kept(at=at, told=told)
-        if kept is None and not found.ids:
-            return None
-        if selection.fits(record):  # who purges their own events is not named by it
+        if selection is not None and selection.fits(record):  # who purges their own events is not named by it
             record = msgspec.structs.replace(record, context=EMPTY)
         await self._append([record])
-        if kept is not None:
+        if selection is not None and (kept := selection.kept(at=at, told=told)) is not None:
             await self._store.keep_purge(kept)
         for some in steps(found.ids):
             await self._store.bury(some, told)
-        return record.id
+        return told
 
-    async def _purge_exports(self, exports: Iterable[Event], found: Found) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def _purge_exports(
+        self, exports: Iterable[Event], found: Found, *, selection: Selection, told: Tombstone
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Take purged events out of the files that were exported: those rewritten, and what a person must see to."""
         records = {str(event.data.get("path")): event for event in exports}
         stones = await self._store.events(EventQuery(names=(PURGED,), limit=None)) if records else []
         tombstones = {event.id: event for event in stones}
+
+        def stone_of(identifier: EventId, event: Event | None) -> Event | None:
+            stone = tombstones.get(identifier)
+            if stone is None or not tombstone_of(stone).reason.startswith(RETENTION):
+                return stone
+            # Retention has put it into an archive, where it stays until a person purges it.
+            return tombstone(stone, told) if event is not None and selection.fits(event) else None
+
         rewritten: list[str] = []
         unreached: list[str] = []
         for path, record in records.items():
@@ -682,7 +705,7 @@ class Memory:
             try:
                 if host != platform.node():
                     raise FileNotFoundError
-                if await asyncio.to_thread(rewrite, Path(path), tombstones):
+                if await asyncio.to_thread(rewrite, Path(path), stone_of):
                     rewritten.append(path)
             except FileNotFoundError:
                 if found.first and found.first[0].at <= record.at:
@@ -690,6 +713,55 @@ class Memory:
             except (InvalidInput, OSError) as error:
                 unreached.append(f"the export {path} was not rewritten: {error}; look at it and remove it")
         return tuple(rewritten), tuple(unreached)
+
+    async def retain(self, *, dry_run: bool = False) -> Retained:
+        """Purge bulk events whose time is over, as `[retention]` is set; archived first where a folder is set.
+
+        Raises InvalidInput while retention is off; a dry run tells what would go all the same.
+        """
+        settings = self._settings.retention
+        if not settings.enabled and not dry_run:
+            raise InvalidInput(
+                "retention is off, and nothing goes; `enabled = true` under [retention] in the settings turns it on"
+            )
+        await self._stored()
+        classes = await due(self._store, settings, now=self._clock())
+        done = Retained(classes={name: len(ids) for name, ids in classes.items()})
+        if dry_run or not classes:
+            return done
+        archive = None
+        if settings.archive is not None:
+            archive = await self._archived(settings.archive, {each for ids in classes.values() for each in ids})
+        for name, ids in classes.items():
+            found = Found(ids=tuple(ids), names={}, sessions=(), first=())
+            await self._bury(found, selection=None, conditions=[RETENTION], reason=f"{RETENTION}: {name}")
+        await self._folding.clear()
+        return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.scrub()))
+
+    async def _archived(self, folder: Path, ids: Collection[EventId]) -> str:
+        """Write these events into a new file, and record it, before they go."""
+        path = folder / f"{self.space}-{self._clock():%Y%m%dT%H%M%S%f}.jsonl"
+        try:
+            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(
+                f"cannot make the archive {path.parent}: {error.strerror}; nothing was purged"
+            ) from error
+        with written(path) as stream:
+            async for event in history(self._store, EventQuery(), after=0):
+                if event.id in ids:
+                    stream.write(event_line(event) + b"\n")
+        self.exported(path, events=len(ids))
+        await self._stored()
+        return str(path)
+
+    def pin(self, *events: Event | Ref) -> Ref:
+        """Keep these events for good, whatever retention is set to."""
+        return self.emit(PINNED, {"ids": [event.id for event in events]}, origin="user")
+
+    def unpin(self, *events: Event | Ref) -> Ref:
+        """Let retention take these events again."""
+        return self.emit(UNPINNED, {"ids": [event.id for event in events]}, origin="user")
 
     async def sizes(self) -> Sizes:
         """How much this space holds."""
@@ -791,6 +863,8 @@ def _check_reason(reason: str, selection: Selection) -> None:
     """Raise InvalidInput when a tombstone cannot carry this reason: it stays after all else is gone."""
     if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
         raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
+    if reason.startswith(RETENTION):
+        raise InvalidInput(f"the reason {reason!r} is that of retention; give another")
     if any(text in reason for text in selection.texts):
         raise InvalidInput("the reason contains what is to be purged, and the reason stays; give another")
 

@@ -46,6 +46,9 @@ for command in (
     keeping.rebuild,
     keeping.copy,
     purging.purge,
+    purging.retain,
+    purging.pin,
+    purging.unpin,
     keeping.prepare,
 ):
     cli.add_command(command)

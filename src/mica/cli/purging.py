@@ -1,4 +1,4 @@
-"""purge: content that must go."""
+"""purge, retain, pin, unpin: content that must go, or must not."""
 
 from __future__ import annotations
 
@@ -112,3 +112,59 @@ def _show_done(console: Console, done: Purged) -> None:
             console.print(f"[green]✓[/] {said}: {escape(path)}", soft_wrap=True)
     for line in done.unreached:
         console.print(f"[yellow]→[/] not reached: {escape(line)}", soft_wrap=True)
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@memory_command
+async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
+    """Purge bulk events whose time is over, as [retention] is set; off unless enabled there.
+
+    Marks, steps, prompts, outcomes, judgments, crystals, receipts and what they cite are kept. See docs/purge.md.
+
+    Example: mica retain --dry-run
+    """
+    done = await memory.retain(dry_run=dry_run)
+
+    def for_people(console: Console) -> None:
+        total = counted(sum(done.classes.values()), "event")
+        classes = ", ".join(f"{name} {number:,}" for name, number in done.classes.items())
+        console.print(f"{total} {'would go' if dry_run else 'purged'}{f': {classes}' if classes else ''}")
+        if done.archive is not None:
+            console.print(f"[green]✓[/] archived: {escape(done.archive)}", soft_wrap=True)
+        for line in done.unreached:
+            console.print(f"[yellow]→[/] not reached: {escape(line)}", soft_wrap=True)
+
+    output.show(done, for_people)
+
+
+@click.command()
+@click.argument("references", metavar="ID…", nargs=-1, required=True)
+@memory_command
+async def pin(memory: Memory, output: Output, *, references: tuple[str, ...]) -> None:
+    """Keep events for good, whatever retention is set to.
+
+    Example: mica pin 12
+    """
+    events = [await memory.event(reference) for reference in references]
+    memory.pin(*events)
+    output.show(
+        {"pinned": [event.id for event in events]},
+        lambda console: console.print(f"pinned {counted(len(events), 'event')}"),
+    )
+
+
+@click.command()
+@click.argument("references", metavar="ID…", nargs=-1, required=True)
+@memory_command
+async def unpin(memory: Memory, output: Output, *, references: tuple[str, ...]) -> None:
+    """Let retention take events again.
+
+    Example: mica unpin 12
+    """
+    events = [await memory.event(reference) for reference in references]
+    memory.unpin(*events)
+    output.show(
+        {"unpinned": [event.id for event in events]},
+        lambda console: console.print(f"unpinned {counted(len(events), 'event')}"),
+    )

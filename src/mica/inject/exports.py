@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO
+from typing import IO, TypeAlias
 
 import msgspec
 
 from mica.errors import InvalidEvent, InvalidInput
 from mica.inject.documents import event_document
-from mica.model import PURGED, Event, EventId, split_id
-
-_LINES = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_PURGED = msgspec.Raw(msgspec.json.encode(PURGED))
+from mica.model import PURGED, Context, Event, EventId, split_id
 
 
 @contextmanager
@@ -43,33 +41,65 @@ def written(path: Path) -> Iterator[IO[bytes]]:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def rewrite(path: Path, tombstones: Mapping[EventId, Event]) -> int:
+class _Scope(msgspec.Struct):
+    session: str | None = None
+    agent: str | None = None
+    user: str | None = None
+    task: str | None = None
+    correlation: str | None = None
+    labels: dict[str, str] = {}
+
+
+class _Line(msgspec.Struct):
+    """What a line says of an event; what it leaves out is None or empty."""
+
+    id: EventId
+    name: str | None = None
+    at: datetime | None = None
+    context: _Scope | None = None
+    data: msgspec.Raw = msgspec.Raw()
+
+    def event(self) -> Event | None:
+        """The event, as far as a selection looks at it; None when the line does not hold all of that."""
+        if self.name is None or self.at is None or self.context is None or not bytes(self.data):
+            return None
+        fields = {name: getattr(self.context, name) for name in ("session", "agent", "user", "task", "correlation")}
+        context = Context(**fields, labels=tuple(sorted(self.context.labels.items())))
+        return Event(id=self.id, name=self.name, at=self.at, body=bytes(self.data), context=context, root_id=self.id)
+
+
+_Stone: TypeAlias = Callable[[EventId, Event | None], Event | None]
+_lines_of = msgspec.json.Decoder(_Line)
+_fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def rewrite(path: Path, stone_of: _Stone) -> int:
     """Replace the lines of purged events by their tombstones; every other line stays as it is, to the letter.
 
-    Returns how many were replaced; a file without any is not touched. Raises InvalidInput when it is no export of ours
-    or has no ids by which to know its events, and OSError.
+    `stone_of` is given an id, and the event where the line holds all of it, and returns the tombstone or None. Returns
+    how many lines were replaced; a file without any is not touched. Raises InvalidInput when it is no export of ours or
+    has no ids by which to know its events, and OSError.
     """
-    if not (count := sum(line is not kept for line, kept in _lines(path, tombstones))):
+    if not (count := sum(line is not kept for line, kept in _lines(path, stone_of))):
         return 0
     with written(path) as stream:
-        for _, kept in _lines(path, tombstones):
+        for _, kept in _lines(path, stone_of):
             stream.write(kept)
     return count
 
 
-def _lines(path: Path, tombstones: Mapping[EventId, Event]) -> Iterator[tuple[bytes, bytes]]:
+def _lines(path: Path, stone_of: _Stone) -> Iterator[tuple[bytes, bytes]]:
     """Each line, and what stands in its place: itself unless its event was purged."""
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:
-                fields = _LINES.decode(line)
-                identifier = EventId(msgspec.json.decode(fields.get("id", b"null"), type=str))
-                split_id(identifier)
+                read = _lines_of.decode(line)
+                split_id(read.id)
             except (msgspec.DecodeError, InvalidEvent) as error:
                 raise InvalidInput(f"{path} is no export of events with ids, see line {number}") from error
-            stone = tombstones.get(identifier)
-            if stone is None or fields.get("name") == _PURGED:
+            stone = None if read.name == PURGED else stone_of(read.id, read.event())
+            if stone is None:
                 yield line, line
             else:
-                document = event_document(stone, tuple(fields))
+                document = event_document(stone, tuple(_fields_of.decode(line)))
                 yield line, msgspec.json.encode(document) + b"\n"

@@ -313,7 +313,7 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[str, int]  # how many events had which name
     sessions: tuple[str, ...]
     first: tuple[Event, ...]  # the oldest, for a person to recognise them; empty when they are gone
-    record: EventId | None = None  # the event that records the purge; None when there was nothing to do, or only tried
+    record: EventId | None = None  # the event that records the purge; None when it was only tried
     exports: tuple[str, ...] = ()  # files that were rewritten
     removed: tuple[str, ...] = ()  # damaged segments that were removed
     unreached: tuple[str, ...] = ()  # what a person must see to, one sentence each
