@@ -382,10 +382,11 @@ class SqliteCore:
 
     def _insert(self, event: Event, position: int) -> bool:
         """Store an event at this position; False when its id is there already."""
-        if self.generation and self._ref(event.id) is not None:
-            return False  # found before its words are: those of a purged event must not come back
-        writer, sequence = self._key(event.id)
         is_inline = len(event.body) <= INLINE_BYTES_MAX
+        has_words = is_inline and event.context in self._contexts and event.name in self._words["names"]
+        if self.generation and not has_words and self._ref(event.id) is not None:
+            return False  # before new words are made for it: those of a purged event must not come back
+        writer, sequence = self._key(event.id)
         row = (
             position,
             writer,
