@@ -411,6 +411,27 @@ async def test_another_process_drops_its_copy_when_it_goes_on(home: Settings, tm
             assert living.wait() == 0
 
 
+async def test_emitting_goes_on_while_purges_run(memory: mica.Memory) -> None:
+    """TE-07: leaving segments again and again loses no event of any thread and doubles none."""
+    threads, each = 4, 2_000
+
+    def emit(thread: int) -> None:
+        for number in range(each):
+            memory.emit("it.happened", {"n": thread * each + number})
+
+    async def purge() -> None:
+        while not all(task.done() for task in emitting):
+            await memory.purge(value="nowhere")
+
+    emitting = [asyncio.create_task(asyncio.to_thread(emit, thread)) for thread in range(threads)]
+    await asyncio.gather(purge(), *emitting)
+
+    events = await memory.events(EventQuery(names=("it.happened",), limit=None))
+    assert sorted(str(event.data["n"]) for event in events) == sorted(map(str, range(threads * each)))
+    assert len({event.id for event in events}) == threads * each
+    assert await memory.verify() == []
+
+
 # -- Cut off in the middle ------------------------------------------------------------------------------------
 
 KILLED = """

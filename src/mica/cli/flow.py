@@ -15,6 +15,7 @@ from rich.console import Console
 from mica.cli.choosing import field_options, query_options
 from mica.cli.events import LIMIT, print_event
 from mica.cli.output import Output, counted, making_command, memory_command
+from mica.errors import StoreError
 from mica.inject.documents import FULL, Fields, event_line
 from mica.inject.exports import written
 from mica.memory import Memory
@@ -81,7 +82,10 @@ async def export(memory: Memory, output: Output, *, file: str, asked: EventQuery
             stream.write(event_line(event, fields or FULL) + b"\n")
             count += 1
     if file != "-":
-        memory.exported(Path(file), events=count)
+        try:
+            memory.exported(Path(file), events=count)
+        except StoreError as error:
+            click.echo(f"mica: {file} is not recorded, so that no purge will find it: {error}", err=True)
         output.show(
             {"file": file, "events": count},
             lambda _: click.echo(f"mica: {counted(count, 'event')} written to {file}", err=True),
