@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,6 +170,51 @@ async def test_a_value_is_recognised_later_where_a_word_begins(memory: mica.Memo
     assert (await memory.purge(value="Ann Lee")).events == 2
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"session": "s1"},
+        {"agent": "scout"},
+        {"user": "ann"},
+        {"session": "s1", "user": "ann", "value": "a word"},
+        {"since": START_AT, "until": START_AT + timedelta(seconds=1)},
+    ],
+)
+async def test_every_condition_holds_for_what_arrives_later(
+    memory: mica.Memory, clock: HandClock, asked: dict[str, object]
+) -> None:
+    """U-08: events that happened before the purge, and only those."""
+    await memory.purge(**asked)  # type: ignore[arg-type]  # one table for all kinds
+    with memory.context(session="s1", agent="scout", user="ann"):
+        memory.emit("it.happened", {"text": "here is a word"})
+    with memory.context(session="s2", agent="other", user="bob"):
+        memory.emit("other.happened", {"text": "here is a word"}, at=clock() - timedelta(days=1))
+    clock.move(seconds=1)
+    with memory.context(session="s1", agent="scout", user="ann"):
+        memory.emit("later.happened", {"text": "here is a word"})
+
+    assert await names(memory) == ["other.happened", "log.purged", "event.purged", "later.happened"]
+
+
+async def test_a_segment_that_turns_up_later_brings_nothing_back(
+    home: Settings, clock: HandClock, tmp_path: Path
+) -> None:
+    """U-08: neither events nor the words that they used."""
+    path = tmp_path / "space" / "space.db"
+    async with mica.open(path, settings=home, clock=clock) as memory:
+        with memory.context(session="q7zxsession"):
+            kept = memory.emit("q7zxname", {"q7zxkey": "x" * 6_000})
+        shutil.copytree(tmp_path / "space" / "space.db-segments", tmp_path / "backup")
+        assert residue(tmp_path / "backup", ["q7zx"])
+        await memory.purge(ids=[kept])
+
+    shutil.copytree(tmp_path / "backup", tmp_path / "space" / "space.db-segments", dirs_exist_ok=True)
+    async with mica.open(path, settings=home, clock=clock) as memory:
+        assert await names(memory) == ["event.purged", "log.purged"]
+        assert await memory.verify() == []
+    assert residue(tmp_path / "space", ["q7zx"]) == []
+
+
 async def test_a_second_import_brings_nothing_back(memory: mica.Memory, tmp_path: Path) -> None:
     """U-08"""
     log = tmp_path / "foreign.jsonl"
@@ -221,6 +267,8 @@ async def test_exports_are_rewritten(memory: mica.Memory, tmp_path: Path, clock:
     ours, bare, foreign, gone = (tmp_path / name for name in ("ours", "bare", "foreign", "gone"))
     export(memory, ours, events)
     ours.chmod(0o640)
+    ours.rename(tmp_path / "elsewhere")
+    ours.symlink_to(tmp_path / "elsewhere")
     export(memory, bare, events, fields=("name", "data"))
     export(memory, gone, events)
     gone.unlink()
@@ -234,7 +282,8 @@ async def test_exports_are_rewritten(memory: mica.Memory, tmp_path: Path, clock:
     after = ours.read_bytes().splitlines()
     assert after[1:] == before[1:]
     assert json.loads(after[0])["data"] == {"purge": done.record, "reason": "purged by hand"}
-    assert SECRET.encode() not in ours.read_bytes()
+    assert SECRET.encode() not in (tmp_path / "elsewhere").read_bytes()
+    assert ours.is_symlink()
     assert ours.stat().st_mode & 0o777 == 0o640
     told = " ".join(done.unreached)
     assert all(str(path) in told for path in (bare, foreign, gone))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO, TypeAlias
 
 import msgspec
@@ -26,16 +25,17 @@ def written(path: Path) -> Iterator[IO[bytes]]:
             with path.open("wb") as stream:
                 yield stream
             return
-        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+        unnamed = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:
             try:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
                 if path.exists():
-                    shutil.copymode(path, stream.name)
-                Path(stream.name).replace(path)
+                    unnamed.chmod(path.stat().st_mode & 0o777)
+                unnamed.replace(path)
             except BaseException:
-                Path(stream.name).unlink(missing_ok=True)
+                unnamed.unlink(missing_ok=True)
                 raise
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
@@ -80,6 +80,7 @@ def rewrite(path: Path, stone_of: _Stone) -> int:
     how many lines were replaced; a file without any is not touched. Raises InvalidInput when it is no export of ours or
     has no ids by which to know its events, and OSError.
     """
+    path = path.resolve()  # replacing a link would leave the file behind it as it was
     if not (count := sum(line is not kept for line, kept in _lines(path, stone_of))):
         return 0
     with written(path) as stream:
