@@ -112,10 +112,22 @@ class Store(Protocol):
 # -- What engines share, so that they answer alike ---------------------------------------------------------------
 
 
-def check_event(event: Event, parent: Ref | None) -> None:
+class Placed(Protocol):
+    """What is known of a parent when its children are checked."""
+
+    @property
+    def id(self) -> EventId: ...
+    @property
+    def root_id(self) -> EventId: ...
+    @property
+    def depth(self) -> int: ...
+
+
+def check_event(event: Event, parent: Placed | None) -> None:
     """Raise InvalidEvent when the event is not whole or its known parent does not fit."""
     split_id(event.id)
-    split_id(event.root_id)
+    if event.root_id != event.id:
+        split_id(event.root_id)
     if event.parent_id:
         split_id(event.parent_id)
     if event.name == MARK:
@@ -125,7 +137,7 @@ def check_event(event: Event, parent: Ref | None) -> None:
     check_lineage(event, parent)
 
 
-def check_lineage(event: Event, parent: Ref | None) -> None:
+def check_lineage(event: Event, parent: Placed | None) -> None:
     """Raise InvalidEvent when a known parent does not fit the event's root and depth."""
     if event.parent_id is None:
         if event.root_id != event.id or event.depth != 0:

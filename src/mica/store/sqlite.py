@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -33,18 +33,17 @@ from mica.model import (
     EventQuery,
     Posting,
     Postings,
-    Ref,
     Text,
     WriterId,
     event_id,
     mark_of,
     microseconds,
     name_pattern,
-    ref_of,
     searchable_text,
     split_id,
 )
 from mica.store.encoding import (
+    CACHE_ENTRIES_MAX,
     INLINE_BYTES_MAX,
     READ_ROWS,
     compressed,
@@ -67,10 +66,11 @@ from mica.store.protocol import (
     wanted_terms,
 )
 from mica.store.sqlite_file import open_file, translated
-from mica.words import terms, words
+from mica.words import terms_of, words
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Key = tuple[int, int]  # an id: the number of its writer, and its sequence
 Row = tuple[Any, ...]  # the schema's tables are STRICT: a column has the type that it declares
 
 PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
@@ -79,6 +79,18 @@ RETRY_S = 0.005, 0.03  # between two tries, at random, so that writers do not ke
 
 _COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
     parent_sequence, depth, origin, error, data, payload"""
+_ORIGIN = {origin: number for number, origin in enumerate(ORIGINS)}
+_INSERT = f"INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a stored event stands in its chain: what its children are compared with."""
+
+    id: EventId
+    root_id: EventId
+    depth: int
+    own: Key
+    root: Key
 
 
 class SqliteCore:
@@ -88,7 +100,8 @@ class SqliteCore:
         self._path = path
         self._words: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}, "terms": {}}
         self._contexts: dict[Context, int] = {}
-        self._refs: dict[EventId, Ref] = {}
+        self._last_context: tuple[Context | None, int] = None, 0
+        self._places: dict[EventId, Place] = {}
         self._read_contexts: dict[int, Context] = {}
         self._read_words: dict[tuple[str, int], str] = {}
         with translated(path):
@@ -99,22 +112,31 @@ class SqliteCore:
         return str(self._one("SELECT id FROM space")[0])
 
     def append(self, events: Sequence[Event]) -> Appended:
-        repeated = 0
+        fresh: dict[EventId, Event] = {}
+        places: dict[EventId, Place] = {}
+        rows: list[Row] = []
         with self._writing():
-            first = position = self._last_position()
+            known = self._known(events)
+            first = position = self._last_position() + 1
             for event in events:
-                check_event(event, self._ref(event.parent_id) if event.parent_id else None)
-                if self._insert(event, position + 1):
+                identifier, above = event.id, event.parent_id
+                parent = None if above is None else places.get(above) or self._place(above)
+                check_event(event, parent)
+                if identifier not in known and identifier not in fresh:
+                    fresh[identifier] = event
+                    places[identifier] = place = self._new_place(event, parent)
+                    rows.append(self._row(event, place, parent, position))
                     position += 1
-                    self._index(event, position)
-                    remember(self._refs, event.id, event.ref)
-                elif self._differs(event):
-                    raise DuplicateEvent(event.id)
-                else:
-                    repeated += 1
-            if position > first:
-                self._connection.execute("UPDATE space SET last_position = ?", (position,))
-        return Appended(stored=len(events) - repeated, repeated=repeated)
+                elif self._differs(event, fresh.get(identifier)):
+                    raise DuplicateEvent(identifier)
+            if rows:
+                self._connection.executemany(_INSERT, rows)
+                self._index(enumerate(fresh.values(), first))
+                self._connection.execute("UPDATE space SET last_position = ?", (position - 1,))
+        if len(self._places) + len(places) > CACHE_ENTRIES_MAX:
+            self._places.clear()
+        self._places |= places  # only now: what a failed commit takes back must not be remembered
+        return Appended(stored=len(rows), repeated=len(events) - len(rows))
 
     def event(self, identifier: EventId) -> Event | None:
         writer, sequence = split_id(identifier)
@@ -281,9 +303,11 @@ class SqliteCore:
             for table in ("postings", "texts"):  # terms keep their numbers: other processes remember them
                 self._connection.execute(f"DELETE FROM {table}")
             self._forget()
-            for event in self._whole_log():
-                self._index(event, event.position or 0)
-                count += 1
+            last = 0
+            while batch := self.log(last, limit=READ_ROWS):
+                self._index((event.position or 0, event) for event in batch)
+                last = batch[-1].position or 0
+                count += len(batch)
         return count
 
     def close(self) -> None:
@@ -316,7 +340,8 @@ class SqliteCore:
 
     def _forget(self) -> None:
         self._contexts.clear()
-        self._refs.clear()
+        self._last_context = None, 0
+        self._places.clear()
         self._read_contexts.clear()
         self._read_words.clear()
         for cache in self._words.values():
@@ -325,59 +350,79 @@ class SqliteCore:
     def _last_position(self) -> int:
         return int(self._one("SELECT last_position FROM space")[0])
 
-    def _differs(self, event: Event) -> bool:
-        known = self.event(event.id)
+    def _known(self, events: Iterable[Event]) -> set[EventId]:
+        """Which of these events are there already, by id. A new writer's, or what follows its last, costs one look."""
+        sequences: defaultdict[WriterId, list[int]] = defaultdict(list)
+        for writer, sequence in [split_id(event.id) for event in events]:
+            sequences[writer].append(sequence)
+        known: set[EventId] = set()
+        for writer, wanted in sequences.items():
+            number = self._number("writers", writer)
+            between = "SELECT 1 FROM events WHERE writer = ? AND sequence BETWEEN ? AND ? LIMIT 1"
+            if self._connection.execute(between, (number, min(wanted), max(wanted))).fetchone() is not None:
+                there = self._connection.execute(
+                    """SELECT sequence FROM json_each(?) AS wanted
+                    CROSS JOIN events ON events.writer = ? AND events.sequence = wanted.value""",
+                    (_json(wanted), number),
+                )
+                known.update(event_id(writer, sequence) for (sequence,) in there)
+        return known
+
+    def _differs(self, event: Event, known: Event | None) -> bool:
+        known = known or self.event(event.id)
         return known is None or msgspec.structs.replace(known, position=event.position) != event
 
-    def _insert(self, event: Event, position: int) -> bool:
-        """Store an event at this position; False when its id is there already."""
-        writer, sequence = self._key(event.id)
-        is_inline = len(event.body) <= INLINE_BYTES_MAX
-        row = (
+    def _new_place(self, event: Event, parent: Place | None) -> Place:
+        own = root = self._key(event.id)
+        if event.parent_id is not None:
+            root = self._key(event.root_id) if parent is None else parent.root
+        return Place(event.id, event.root_id, event.depth, own, root)
+
+    def _row(self, event: Event, place: Place, parent: Place | None, position: int) -> Row:
+        """An event as a row of the table, its words interned."""
+        body = event.body
+        is_inline = len(body) <= INLINE_BYTES_MAX
+        if parent is not None:
+            above: Key | tuple[None, None] = parent.own
+        else:
+            above = (None, None) if event.parent_id is None else self._key(event.parent_id)
+        return (
             position,
-            writer,
-            sequence,
-            self._number("names", event.name),
+            *place.own,
+            self._words["names"].get(event.name) or self._number("names", event.name),
             microseconds(event.at),
             self._context_number(event.context),
-            *self._key(event.root_id),
-            *(self._key(event.parent_id) if event.parent_id else (None, None)),
+            *place.root,
+            *above,
             event.depth,
-            ORIGINS.index(event.origin),
-            int(event.error),
-            event.body.decode() if is_inline else None,
-            None if is_inline else self._payload_number(event.body),
+            _ORIGIN[event.origin],
+            event.error,
+            body.decode() if is_inline else None,
+            None if is_inline else self._payload_number(body),
         )
-        self._connection.execute(
-            f"""INSERT INTO events ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            ON CONFLICT (writer, sequence) DO NOTHING""",
-            row,
-        )
-        return self._connection.changes() == 1
 
-    def _index(self, event: Event, position: int) -> None:
-        text = searchable_text(event)
-        if text is None:
-            return
-        session = event.context.session
-        self._connection.execute(
-            "INSERT INTO texts (position, session, at, length, is_mark) VALUES (?, ?, ?, ?, ?)",
-            (
-                position,
-                None if session is None else self._number("sessions", session),
-                microseconds(event.at),
-                len(words(text)),
-                int(event.name == MARK),
-            ),
-        )
+    def _index(self, events: Iterable[tuple[int, Event]]) -> None:
+        """Index the text of events, given with their positions."""
+        texts: list[Row] = []
+        postings: list[Row] = []
+        for position, event in events:
+            text = searchable_text(event)
+            if text is None:
+                continue
+            found, session = words(text), event.context.session
+            number = None if session is None else self._number("sessions", session)
+            texts.append((position, number, microseconds(event.at), len(found), event.name == MARK))
+            for term, count in Counter(terms_of(found)).items():
+                postings.append((self._words["terms"].get(term) or self._number("terms", term), position, count))
         self._connection.executemany(
-            "INSERT INTO postings (term, position, count) VALUES (?, ?, ?)",
-            [(self._number("terms", term), position, count) for term, count in Counter(terms(text)).items()],
+            "INSERT INTO texts (position, session, at, length, is_mark) VALUES (?, ?, ?, ?, ?)", texts
         )
+        postings.sort()  # as the table is: neighbours are written to the same page
+        self._connection.executemany("INSERT INTO postings (term, position, count) VALUES (?, ?, ?)", postings)
 
-    def _key(self, identifier: EventId) -> tuple[int, int]:
+    def _key(self, identifier: EventId) -> Key:
         writer, sequence = split_id(identifier)
-        return self._number("writers", writer), sequence
+        return self._words["writers"].get(writer) or self._number("writers", writer), sequence
 
     def _number(self, table: str, word: str) -> int:
         """The number by which this word is interned, made if need be."""
@@ -395,21 +440,25 @@ class SqliteCore:
         return number
 
     def _context_number(self, context: Context) -> int:
-        if (number := self._contexts.get(context)) is not None:
+        last, number = self._last_context  # events in a row mostly share one: comparing it costs less than hashing it
+        if last is context:
             return number
+        if (known := self._contexts.get(context)) is not None:
+            self._last_context = context, known
+            return known
         name = bytes.fromhex(context.id)
-        row = self._connection.execute("SELECT id FROM contexts WHERE digest = ?", (name,)).fetchone()
-        if row is None:
-            session = None if context.session is None else self._number("sessions", context.session)
-            self._connection.execute(
-                """INSERT INTO contexts (digest, session, agent, user, task, correlation, labels)
-                VALUES (?, ?, ?, ?, ?, ?, ?)""",
-                (name, session, context.agent, context.user, context.task, context.correlation, labels_text(context)),
-            )
+        session = None if context.session is None else self._number("sessions", context.session)
+        self._connection.execute(
+            """INSERT INTO contexts (digest, session, agent, user, task, correlation, labels)
+            VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING""",
+            (name, session, context.agent, context.user, context.task, context.correlation, labels_text(context)),
+        )
+        if self._connection.changes():
             number = self._connection.last_insert_rowid()
         else:
-            number = row[0]
+            number = int(self._one("SELECT id FROM contexts WHERE digest = ?", (name,))[0])
         remember(self._contexts, context, number)
+        self._last_context = context, number
         return number
 
     def _payload_number(self, body: bytes) -> int:
@@ -486,8 +535,9 @@ class SqliteCore:
             remember(self._read_contexts, number, context)
         return context
 
-    def _ref(self, identifier: EventId) -> Ref | None:
-        if (known := self._refs.get(identifier)) is not None:
+    def _place(self, identifier: EventId) -> Place | None:
+        """Where a stored event stands in its chain."""
+        if (known := self._places.get(identifier)) is not None:
             return known
         writer, sequence = split_id(identifier)
         row = self._connection.execute(
@@ -497,8 +547,8 @@ class SqliteCore:
         ).fetchone()
         if row is None:
             return None
-        found = ref_of(identifier, self._id(row[0], row[1]), row[2])
-        remember(self._refs, identifier, found)
+        found = Place(identifier, self._id(row[0], row[1]), row[2], self._key(identifier), (row[0], row[1]))
+        remember(self._places, identifier, found)
         return found
 
     def _conditions(self, query: EventQuery) -> tuple[list[str], list[str | int]]:
