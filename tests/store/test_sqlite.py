@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -34,7 +35,12 @@ def described(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
     rows = connection.execute(
         "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY type, name"
     )
-    return [(kind, name, " ".join(text.split())) for kind, name, text in rows]
+    return [(kind, name, _plain(text)) for kind, name, text in rows]
+
+
+def _plain(statement: str) -> str:
+    """Without comments and blanks: a column that was added later is written after the comment of the one before."""
+    return re.sub(r"\s*([(),])\s*", r"\1", " ".join(re.sub(r"--[^\n]*", "", statement).split()))
 
 
 def test_the_schema_equals_its_migrations() -> None:
@@ -313,7 +319,7 @@ def test_a_damaged_file_is_reported_not_read_as_empty(tmp_path: Path) -> None:
     core.append([build(n, data={"text": "x" * 3_000}) for n in range(100)])
     core.close()
     with path.open("r+b") as file:
-        file.seek(4096 * 20)
+        file.seek(4096 * 60)
         file.write(b"\xff" * 4096 * 10)
 
     with pytest.raises(StoreError, match="damaged"):

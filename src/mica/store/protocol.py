@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -37,6 +38,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     contexts: int  # distinct ones; events / contexts is how often one is shared
     payloads: int  # distinct large payloads
     size_bytes: int  # of every file of the store; 0 when it has none
+    aged: int = 0  # of the events: those that were turned into what takes less room
+    blocks: int = 0  # in which they are
 
 
 class Store(Protocol):
@@ -104,6 +107,13 @@ class Store(Protocol):
 
     async def rebuild(self) -> int:
         """Derive again what is derived from the log, in one step; returns the number of events read."""
+
+    async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
+        """Turn events older than this into what takes less room; returns how many, 0 when nothing is left to do.
+
+        One bounded step, whole or not at all. No reader sees a difference. Nothing is done when fewer are due than
+        `at_least`.
+        """
 
     async def close(self) -> None:
         """Release files and threads. Closing twice is fine; using a closed store raises StoreUnavailable."""
