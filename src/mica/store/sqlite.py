@@ -191,8 +191,8 @@ class SqliteCore:
 
     def chain(self, correlation: str) -> list[Event]:
         with self._reading():
-            statement = "SELECT id FROM contexts WHERE correlation = ?"
-            contexts = {number for (number,) in self._rows(statement, (correlation,))}
+            statement = "SELECT id FROM contexts WHERE substr(correlation, -8) = substr(?, -8) AND correlation = ?"
+            contexts = {number for (number,) in self._rows(statement, (correlation, correlation))}
             try:
                 root = self._known_key(EventId(correlation))
             except InvalidEvent:

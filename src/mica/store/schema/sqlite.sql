@@ -25,7 +25,7 @@ CREATE TABLE contexts (
 CREATE INDEX contexts_by_session ON contexts (session);
 CREATE INDEX contexts_by_agent ON contexts (agent) WHERE agent IS NOT NULL;
 CREATE INDEX contexts_by_user ON contexts (user) WHERE user IS NOT NULL;
-CREATE INDEX contexts_by_correlation ON contexts (correlation) WHERE correlation IS NOT NULL;
+CREATE INDEX contexts_by_correlation ON contexts (substr(correlation, -8)) WHERE correlation IS NOT NULL;
 
 CREATE TABLE payloads (
     id INTEGER PRIMARY KEY,

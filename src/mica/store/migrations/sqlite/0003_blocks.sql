@@ -100,6 +100,10 @@ CREATE INDEX events_by_time ON events (at);
 CREATE INDEX events_by_context ON events (context, at);
 CREATE INDEX events_by_name ON events (name, at);
 
+-- The end of a correlation tells nearly all of them apart, in a quarter of the room.
+DROP INDEX contexts_by_correlation;
+CREATE INDEX contexts_by_correlation ON contexts (substr(correlation, -8)) WHERE correlation IS NOT NULL;
+
 -- The event of a text may be in a block.
 CREATE TABLE kept AS SELECT position, session, at, length, is_mark FROM texts;
 DROP TABLE texts;
