@@ -661,6 +661,8 @@ async def fill(path: Path, stretch: Sequence[Scope]) -> int:
         await memory.durable()
         found = await stored(memory)
         check(found == count_of(stretch), f"{count_of(stretch)} events were emitted, {found} are stored")
+        aged = await memory.age()
+        check(aged == found == await stored(memory), f"{found} events are stored, {aged} aged")
         check(not await memory.verify(), "`verify` finds nothing")
     return sum(
         len(by_json(record(scope.steps[number], context))) + 1 for scope, number, context in contexts_of(stretch)
@@ -700,6 +702,8 @@ async def fill_transcripts(path: Path, lines: Sequence[tuple[str, bytes]]) -> No
             context = contexts.setdefault(session, mica.Context(session=session, agent=data.get("agentId")))
             memory.emit(f"transcript.{data['type']}", data, context=context, at=at, origin="imported")
         await memory.durable()
+        aged = await memory.age()
+        check(aged == len(lines), f"{len(lines)} records are stored, {aged} aged")
         found = [event.data for event in sorted(await memory.events(mica.EventQuery(limit=None)), key=lambda e: e.id)]
         check((await memory.sizes()).events == len(lines), f"{len(lines)} records are stored")
         check(found == [json.loads(line) for _, line in lines], "every record comes back as it was")
@@ -843,7 +847,9 @@ async def _write_until_killed(path: Path, writer: int, acks: int, kind: str, fil
         if kind == "fold":
             await memory.events(mica.EventQuery(limit=100))
         os.write(acks, ACK.pack(OPENED))
+        ageing = asyncio.create_task(keep_ageing(memory)) if kind == "age" else None
         while True:
+            check(ageing is None or not ageing.done(), "ageing goes on")
             for _ in range(chance.randint(1, 120)):
                 number += 1
                 name, data = written(writer, number)
@@ -856,6 +862,13 @@ async def _write_until_killed(path: Path, writer: int, acks: int, kind: str, fil
                 time.sleep(chance.random() / 100)  # noqa: ASYNC251 - the loop must not run: nothing is folded
             else:
                 await asyncio.sleep(chance.random() / 100)
+
+
+async def keep_ageing(memory: mica.Memory) -> None:
+    """Turn whatever is stored into blocks, all the time."""
+    while True:
+        await memory.age(timedelta(0))
+        await asyncio.sleep(0.001)
 
 
 class Child(NamedTuple):
@@ -904,8 +917,8 @@ def kill_round(number: int, path: Path, files: Sequence[Path], imported: int) ->
         return Child(writer, process, receiver)
 
     acknowledged: dict[int, int] = {}
-    kinds = "tight", "durable"
-    first, second = begin(1, kinds[number % 2]), begin(2, kinds[(number + 1) % 2])
+    kinds = "tight", "durable", "age"
+    first, second = begin(1, kinds[number % 3]), begin(2, kinds[(number + 2) % 3])
     first.first()
     second.first()
     time.sleep(chance.uniform(0.02, 0.6))
@@ -982,7 +995,9 @@ def compare_kills(plan: Plan, scratch: Path) -> Numbers:
         ("events that differ from what was emitted (one ends the run)", "0"),
         ("reopening, checking and comparing, s, median", f"{median([part.reopen_s for part in parts]):.2f}"),
     ]
-    show("kills: in emit, in a roll, in the fold, in an import (not yet: ageing, purge, PostgreSQL)", ("", "n"), rows)
+    show(
+        "kills: in emit, in a roll, in the fold, in an import, in ageing (not yet: purge, PostgreSQL)", ("", "n"), rows
+    )
     return {
         "lost_acked": whole.lost,
         "doubled": whole.doubled,

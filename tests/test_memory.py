@@ -692,3 +692,27 @@ async def test_an_overview_counts_what_agents_did(memory: Memory) -> None:
     ]
     assert (seen.usage.answers, seen.usage.input_tokens, seen.usage.output_tokens) == (1, 5, 7)
     assert seen.since == asked_at.astimezone(UTC)
+
+
+async def test_ageing_changes_nothing_that_memory_answers(memory: Memory, clock: HandClock) -> None:
+    """E-03, TE-09: rows of the last 24 hours stay; older ones take less room and are found all the same."""
+    with memory.context(session="s1", agent="scout"):
+        first = memory.mark("The cookie is set before the redirect")
+        second = memory.mark("Moved the cookie after the redirect", parent=first)
+    assert await memory.age() == 0
+    before = await memory.search("cookie")
+    chain = await memory.chain(await memory.event(first.id))
+    events = await memory.events(EventQuery(session="s1"))
+
+    clock.move(hours=25)
+    memory.mark("still young")
+    told: list[int] = []
+    count = await memory.age(on_progress=told.append)
+
+    assert count == sum(told[-1:]) == (await memory.sizes()).aged
+    assert await memory.chain(await memory.event(first.id)) == chain
+    assert await memory.events(EventQuery(session="s1")) == events
+    assert [hit.mark.id for hit in await memory.search("cookie")] == [hit.mark.id for hit in before]
+    assert (await memory.event(second.id)).parent_id == first.id
+    with pytest.raises(InvalidInput, match="future"):
+        await memory.age(timedelta(hours=-1))

@@ -297,7 +297,7 @@ async def test_exports_are_rewritten(memory: mica.Memory, tmp_path: Path, clock:
 WHERE = ("session", "agent", "user", "task", "correlation", "branch", "text", "why", "tag", "key", "large", "name")
 
 
-async def planted(folder: Path, home: Settings, clock: HandClock) -> mica.Memory:
+async def planted(folder: Path, home: Settings, clock: HandClock, *, aged: bool = False) -> mica.Memory:
     """A space with needles wherever a text can be, among so many others that pages of the file were split."""
     memory = await mica.open(folder / "space.db", settings=home, clock=clock)
     for number in range(600):
@@ -309,6 +309,9 @@ async def planted(folder: Path, home: Settings, clock: HandClock) -> mica.Memory
             memory.emit("it.happened", {told["key"]: [{"deep": told["text"]}], "n": "x" * number})
             memory.emit(told["name"], {"large": [told["large"], *range(1_500)]})
     await memory.sizes()
+    clock.move(seconds=1)
+    if aged:
+        assert await memory.age(timedelta(0)) == 1_800
     return memory
 
 
@@ -320,11 +323,14 @@ PURGES: dict[str, Callable[[], dict[str, object]]] = {
 }
 
 
+@pytest.mark.parametrize("aged", [False, True])
 @pytest.mark.parametrize("way", [*PURGES, "session", "agent", "user"])
-async def test_nothing_is_left_in_the_files(home: Settings, clock: HandClock, tmp_path: Path, way: str) -> None:
-    """U-08, K-53: rows, indexes, words, payloads, log, free pages and segments; also later, however it is asked."""
+async def test_nothing_is_left_in_the_files(
+    home: Settings, clock: HandClock, tmp_path: Path, way: str, aged: bool
+) -> None:
+    """U-08, K-53: rows, blocks, indexes, words, payloads, log, free pages, segments; also later, however asked."""
     folder = tmp_path / "space"
-    memory = await planted(folder, home, clock)
+    memory = await planted(folder, home, clock, aged=aged)
     assert len(residue(folder, NEEDLES)) > len(WHERE)
 
     if way in PURGES:
@@ -341,6 +347,8 @@ async def test_nothing_is_left_in_the_files(home: Settings, clock: HandClock, tm
     async with mica.open(folder / "space.db", settings=home, clock=clock) as again:
         again.emit("later")
         assert await again.rebuild() > 1_800
+        clock.move(seconds=1)
+        assert await again.age(timedelta(0)) > 0
         assert await again.verify() == []
         assert residue(folder, NEEDLES) == []
     assert residue(folder, NEEDLES) == []
@@ -357,6 +365,11 @@ async def test_the_search_for_residue_finds_what_is_there(home: Settings, clock:
     found = " ".join(residue(folder, NEEDLES))
     assert "in a frame of space.db" in found
     assert "in a row of space.db" in found
+    async with mica.open(folder / "space.db", settings=home, clock=clock) as again:
+        await again.age(timedelta(0))
+        await again._store.scrub()
+        assert "b'q7zxkey' in space.db" not in residue(folder, ["q7zxkey"])
+        assert "b'q7zxkey' in a row of space.db" in residue(folder, ["q7zxkey"])  # in a block, compressed
 
     connection = apsw.Connection(str(folder / "space.db"))
     connection.execute("CREATE TABLE planted (text TEXT)")

@@ -176,6 +176,26 @@ def test_doctor_verify_and_rebuild_tell_the_state(terminal: Terminal, transcript
     assert terminal.json("rebuild") == {"events": 1}
 
 
+def test_age_turns_older_events_into_blocks(terminal: Terminal) -> None:
+    """E-03: nothing is lost, and doctor tells how much has aged."""
+    for text in ("one cookie", "two"):
+        terminal.run("mark", text)
+    assert isinstance(young := terminal.json("age"), dict)
+    assert young["aged"] == 0
+
+    assert isinstance(document := terminal.json("age", "--older-than", "0s"), dict)
+
+    assert (document["aged"], document["events"], document["aged_in_all"]) == (2, 2, 2)
+    assert isinstance(state := terminal.json("doctor"), dict)
+    assert (state["aged"], state["blocks"], state["healthy"]) == (2, 1, True)
+    assert "2 aged into 1 block" in " ".join(terminal.run("doctor").stdout.split())
+    assert "one cookie" in terminal.run("search", "cookie").stdout
+    assert "0 events aged" in terminal.run("age").stdout
+    wrong = terminal.run("age", "--older-than", "soon")
+    assert wrong.exit_code == 2
+    assert "'soon' is no length of time" in wrong.stderr
+
+
 # -- Import and the first minute ------------------------------------------------------------------------------
 
 

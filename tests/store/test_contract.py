@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mica.model import Appended, EventQuery, tombstone
+from mica.model import Appended, EventQuery, tombstone, writer_named
 from mica.store.ephemeral import EphemeralStore
 from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
 from mica.store.sqlite import SqliteStore
 from mica.testing import History, StoreContract, histories
-from mica.testing.builders import START_AT
+from mica.testing.builders import START_AT, build
 from mica.testing.contract import TOLD
 from mica.testing.postgres import Server
 from mica.words import terms
@@ -29,6 +30,16 @@ class TestEveryEngine(StoreContract):
     """
 
 
+MISSING = build(99_999).id  # the parent of events, and nowhere
+
+
+async def age_in_part(store: Store) -> None:
+    """Age some of the log, then more of it, and at last all that can be; in steps, so that there are several blocks."""
+    for seconds in (0, 9, 3_600):
+        while await store.age(START_AT + timedelta(seconds=seconds), limit=4):
+            pass
+
+
 async def answers(store: Store, history: History) -> list[object]:
     """What a store says about a history, asked in every way there is."""
     queries = [
@@ -39,8 +50,16 @@ async def answers(store: Store, history: History) -> list[object]:
         EventQuery(until=START_AT, errors=True),
         EventQuery(text="cookie"),
         EventQuery(text="session login", session="s2"),
+        EventQuery(session="s1", agent="scout", user="ann", limit=None),
+        EventQuery(agent="smith", limit=2),
+        EventQuery(since=START_AT, until=START_AT + timedelta(seconds=9), limit=4),
+        EventQuery(names=("file.*",), errors=False, limit=None),
+        EventQuery(limit=0),
     ]
     found: list[object] = [await store.events(query) for query in queries]
+    found += [await store.event_at(position) for position in range(len(history) + 2)]
+    found += [await store.log(after, limit=limit) for after in (-1, 0, 3, 7) for limit in (0, 1, 5, 100)]
+    found += [await store.descendants(MISSING), await store.ancestors(MISSING), await store.chain("req-1")]
     for event in history:
         found += [
             await store.event(event.id),
@@ -55,12 +74,12 @@ async def answers(store: Store, history: History) -> list[object]:
         await store.texts([3, 5], neighbours=1),
         await store.agents(),
         await store.verify(),
-        msgspec.structs.replace(await store.sizes(), size_bytes=0, payloads=0),
+        msgspec.structs.replace(await store.sizes(), size_bytes=0, payloads=0, aged=0, blocks=0),
     ]
     return found
 
 
-async def purge_alike(store: Store, history: History, chosen: set[int]) -> None:
+async def purge_alike(store: Store, history: History, chosen: set[int], *, aged: bool) -> None:
     """Purge some events, and compare every answer with a reference in which they were never more than tombstones."""
     selected = [event for number, event in enumerate(history) if number in chosen]
     reference = EphemeralStore()
@@ -68,6 +87,8 @@ async def purge_alike(store: Store, history: History, chosen: set[int]) -> None:
     right = await answers(reference, history)
     try:
         await store.append(history)
+        if aged:
+            await age_in_part(store)
         await answers(store, history)  # what is cached must be forgotten
 
         assert await store.bury([event.id for event in selected], TOLD) == len(selected)
@@ -75,40 +96,46 @@ async def purge_alike(store: Store, history: History, chosen: set[int]) -> None:
         assert await answers(store, history) == right
         assert await store.append(history) == Appended(stored=0, repeated=len(history))
         await store.scrub()
+        await age_in_part(store)
+        assert await answers(store, history) == right
+        assert await store.append(history) == Appended(stored=0, repeated=len(history))
         assert await store.rebuild() == len(history)
         assert await answers(store, history) == right
     finally:
         await store.close()
 
 
-PURGES = {"history": histories(), "chosen": st.sets(st.integers(0, 24))}
+PURGES = {"history": histories(), "chosen": st.sets(st.integers(0, 24)), "aged": st.booleans()}
 
 
 @given(**PURGES)
-async def test_a_random_purge_leaves_tombstones_in_memory(history: History, chosen: set[int]) -> None:
+async def test_a_random_purge_leaves_tombstones_in_memory(history: History, chosen: set[int], aged: bool) -> None:
     """K-53: everything else is untouched to the letter, and every promise holds."""
-    await purge_alike(EphemeralStore(), history, chosen)
+    await purge_alike(EphemeralStore(), history, chosen, aged=aged)
 
 
 @settings(max_examples=50)
 @given(**PURGES)
-async def test_a_random_purge_leaves_tombstones_in_sqlite(history: History, chosen: set[int]) -> None:
+async def test_a_random_purge_leaves_tombstones_in_sqlite(history: History, chosen: set[int], aged: bool) -> None:
     """K-53: everything else is untouched to the letter, and every promise holds."""
     with tempfile.TemporaryDirectory() as folder:
-        await purge_alike(await SqliteStore.open(Path(folder) / "space.db"), history, chosen)
+        await purge_alike(await SqliteStore.open(Path(folder) / "space.db"), history, chosen, aged=aged)
 
 
 @settings(max_examples=25)
 @given(**PURGES)
 async def test_a_random_purge_leaves_tombstones_in_postgresql(
-    server: Server, history: History, chosen: set[int]
+    server: Server, history: History, chosen: set[int], aged: bool
 ) -> None:
     """K-53: everything else is untouched to the letter, and every promise holds."""
-    await purge_alike(await PostgresStore.open(server.address()), history, chosen)
+    await purge_alike(await PostgresStore.open(server.address()), history, chosen, aged=aged)
 
 
 async def answer_alike(store: Store, history: History) -> None:
-    """Append in two steps that overlap, and compare every answer with the reference, before and after a rebuild."""
+    """Append in two steps that overlap, and compare every answer with the reference, also after rebuilds and ageing."""
+    orphan = build(0, "file.edit", {"path": "a.py"}, parent=build(99_999), writer=writer_named("orphans"))
+    below = build(1, "mark", {"text": "cookie"}, parent=orphan, writer=writer_named("orphans"), after_s=3)
+    history = [*history, orphan, below]
     reference = EphemeralStore()
     await reference.append(history)
     right = await answers(reference, history)
@@ -121,13 +148,24 @@ async def answer_alike(store: Store, history: History) -> None:
 
         assert await store.rebuild() == len(history)
         assert await answers(store, history) == right
+
+        before = await store.sizes()
+        await age_in_part(store)
+        assert await answers(store, history) == right
+        assert await store.append(history) == Appended(repeated=len(history))
+        assert await store.rebuild() == len(history)
+        assert await answers(store, history) == right
+        after = await store.sizes()
+        assert (after.events, after.marks, after.contexts, after.payloads) == (
+            before.events, before.marks, before.contexts, before.payloads,
+        )  # fmt: skip
     finally:
         await store.close()
 
 
 @given(history=histories())
 async def test_random_histories_get_the_same_answers_from_sqlite(history: History) -> None:
-    """E-13: the reference store defines what is right."""
+    """E-13: the reference store defines what is right, for rows and for what has aged."""
     with tempfile.TemporaryDirectory() as folder:
         await answer_alike(await SqliteStore.open(Path(folder) / "space.db"), history)
 

@@ -44,6 +44,7 @@ for command in (
     keeping.doctor,
     keeping.verify,
     keeping.rebuild,
+    keeping.age,
     keeping.copy,
     purging.purge,
     purging.retain,

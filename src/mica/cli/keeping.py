@@ -1,10 +1,11 @@
-"""doctor, verify, rebuild, prepare: is the store healthy, what to do when it is not, and a server made ready."""
+"""doctor, verify, rebuild, age, prepare: is the store healthy, what to do when it is not, and a server made ready."""
 
 from __future__ import annotations
 
 import asyncio
 import platform
 import sys
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.importing import planned
-from mica.cli.output import Output, counted, json_option, memory_command, size
+from mica.cli.output import Output, Span, counted, json_option, memory_command, size
 from mica.memory import Memory
 from mica.memory import prepare as prepare_server
 from mica.settings import load_settings
@@ -49,6 +50,8 @@ async def doctor(memory: Memory, output: Output) -> None:
         "contexts": sizes.contexts,
         "events_per_context": round(sizes.events / sizes.contexts, 1) if sizes.contexts else None,
         "payloads": sizes.payloads,
+        "aged": sizes.aged,
+        "blocks": sizes.blocks,
         "size_bytes": sizes.size_bytes,
         "transcripts_waiting": len(waiting),
         "backlog": {"events": waiting_events, "size_bytes": waiting_bytes},
@@ -66,7 +69,8 @@ async def doctor(memory: Memory, output: Output) -> None:
         console.print(f"{state}  {escape(memory.location)}")
         shared = f", each context shared by {document['events_per_context']} events" if sizes.contexts else ""
         held = f"{counted(sizes.events, 'event')}, {counted(sizes.marks, 'mark')}"
-        console.print(f"{held}{shared}; {size(sizes.size_bytes)} on disk")
+        aged = f"; {sizes.aged:,} aged into {counted(sizes.blocks, 'block')}" if sizes.aged else ""
+        console.print(f"{held}{shared}{aged}; {size(sizes.size_bytes)} on disk")
         for line in advice:
             console.print(f"[yellow]→[/] {escape(line)}", soft_wrap=True)
 
@@ -136,6 +140,29 @@ async def rebuild(memory: Memory, output: Output) -> None:
         console.print(f"[green]✓[/] rebuilt from {count:,} events")
 
     output.show({"events": count}, for_people)
+
+
+@click.command()
+@click.option("--older-than", default="24h", show_default=True, type=Span(), help="Which events: 2h, 3d, 1w.")
+@memory_command
+async def age(memory: Memory, output: Output, *, older_than: timedelta) -> None:
+    """Turn older events into what takes less room. Nothing is lost, and every question is answered as before.
+
+    A process that stays does this by itself; a space that only commands use needs it now and then.
+
+    Example: mica age --older-than 3d
+    """
+    before = await memory.sizes()
+    with Console(stderr=True).status("ageing") as status:
+        count = await memory.age(older_than, on_progress=lambda done: status.update(f"{done:,} events"))
+    after = await memory.sizes()
+
+    def for_people(console: Console) -> None:
+        held = f"{counted(count, 'event')} aged; {size(before.size_bytes)} on disk before, {size(after.size_bytes)} now"
+        console.print(f"[green]✓[/] {held}")
+
+    sizes = {"size_bytes_before": before.size_bytes, "size_bytes": after.size_bytes}
+    output.show({"aged": count, "events": after.events, "aged_in_all": after.aged} | sizes, for_people)
 
 
 @click.command()

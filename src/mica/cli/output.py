@@ -140,6 +140,20 @@ class Moment(click.ParamType[datetime]):
             self.fail(f"{value!r} is no time; write 2026-11-15, 2026-11-15T09:30 or 2h, 3d, 1w for «ago»", param, ctx)
 
 
+class Span(click.ParamType[timedelta]):
+    """How long: 90s, 15m, 2h, 3d, 1w."""
+
+    name = "TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        match = re.fullmatch(r"(\d{1,6})([smhdw])", str(value))
+        if match is None:
+            self.fail(f"{value!r} is no length of time; write 90s, 15m, 2h, 3d or 1w", param, ctx)
+        return timedelta(**{UNITS[match[2]]: int(match[1])})
+
+
 def exists(place: Path | str) -> bool:
     return str(place) == ":memory:" or "://" in str(place) or Path(place).expanduser().exists()
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from mica.errors import StoreError
 from mica.model import EPOCH, Context
 
 if sys.version_info >= (3, 14):
@@ -24,10 +25,9 @@ INLINE_BYTES_MAX = 5_120  # larger data becomes a payload, stored once by conten
 CACHE_ENTRIES_MAX = 50_000  # interned words kept in memory, a few MB; beyond that they are looked up again
 READ_ROWS = 1_000  # rows decoded at a time when the whole log is read
 
-_OPTIONS: dict[int, int] = {
-    zstd.CompressionParameter.compression_level: 3,
-    zstd.CompressionParameter.checksum_flag: 1,
-}
+_CHECKED: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
+_QUICK: dict[int, int] = {zstd.CompressionParameter.compression_level: 3, **_CHECKED}  # while a writer waits
+_SMALL: dict[int, int] = {zstd.CompressionParameter.compression_level: 9, **_CHECKED}  # 2 µs an event more, 9 % less
 
 
 def moment(at: int) -> datetime:
@@ -41,11 +41,19 @@ def digest(body: bytes) -> bytes:
 
 
 def compressed(body: bytes) -> bytes:
-    return zstd.compress(body, options=_OPTIONS)
+    return zstd.compress(body, options=_QUICK)
+
+
+def packed(body: bytes) -> bytes:
+    """As `compressed`, smaller and slower: for what nobody waits for."""
+    return zstd.compress(body, options=_SMALL)
 
 
 def expanded(frame: bytes) -> bytes:
-    return zstd.decompress(frame)
+    try:
+        return zstd.decompress(frame)
+    except zstd.ZstdError as error:
+        raise StoreError(f"compressed content is damaged ({error}); go back to a backup") from error
 
 
 def labels_text(context: Context) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -208,6 +209,11 @@ class EphemeralStore:
     async def scrub(self) -> list[str]:
         self._check_open()
         return []
+
+    async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
+        """Nothing: what is in memory ends with the process."""
+        self._check_open()
+        return 0
 
     async def close(self) -> None:
         self._is_closed = True

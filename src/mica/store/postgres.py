@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import date
+from datetime import date, datetime
 from functools import wraps
 from itertools import count
 from pathlib import Path
@@ -490,6 +490,14 @@ class PostgresStore:
             timeout=LONG_S,
         )
         return missing_positions((first, last) for first, last in gaps)
+
+    async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
+        """Nothing: the log is partitioned by month, and a closed partition is never written again.
+
+        What a table takes is the server's to decide: a role that does not own it cannot compact it.
+        """
+        self._pool_or_raise()
+        return 0
 
     async def rebuild(self) -> int:
         async with self._appending:

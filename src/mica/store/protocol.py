@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +42,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     contexts: int  # distinct ones; events / contexts is how often one is shared
     payloads: int  # distinct large payloads
     size_bytes: int  # of every file of the store; 0 when it has none
+    aged: int = 0  # of the events: those that were turned into what takes less room
+    blocks: int = 0  # in which they are
 
 
 class Store(Protocol):
@@ -110,6 +113,13 @@ class Store(Protocol):
     async def rebuild(self) -> int:
         """Derive again what is derived from the log, in one step; returns the number of events read."""
 
+    async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
+        """Turn events older than this into what takes less room; returns how many, 0 when nothing is left to do.
+
+        One bounded step, whole or not at all. No reader sees a difference. Nothing is done when fewer are due than
+        `at_least`.
+        """
+
     # -- Purge: `mica.store.purging` says what goes, a store makes it go
 
     @property
@@ -138,10 +148,22 @@ class Store(Protocol):
 # -- What engines share, so that they answer alike ---------------------------------------------------------------
 
 
-def check_event(event: Event, parent: Ref | None) -> None:
+class Placed(Protocol):
+    """What is known of a parent when its children are checked."""
+
+    @property
+    def id(self) -> EventId: ...
+    @property
+    def root_id(self) -> EventId: ...
+    @property
+    def depth(self) -> int: ...
+
+
+def check_event(event: Event, parent: Placed | None) -> None:
     """Raise InvalidEvent when the event is not whole or its known parent does not fit."""
     split_id(event.id)
-    split_id(event.root_id)
+    if event.root_id != event.id:
+        split_id(event.root_id)
     if event.parent_id:
         split_id(event.parent_id)
     if event.name == MARK:
@@ -153,7 +175,7 @@ def check_event(event: Event, parent: Ref | None) -> None:
     check_lineage(event, parent)
 
 
-def check_lineage(event: Event, parent: Ref | None) -> None:
+def check_lineage(event: Event, parent: Placed | None) -> None:
     """Raise InvalidEvent when a known parent does not fit the event's root and depth."""
     if event.parent_id is None:
         if event.root_id != event.id or event.depth != 0:

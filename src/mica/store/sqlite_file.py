@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import apsw
@@ -15,6 +16,11 @@ import apsw
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.model import microseconds, new_writer, utc_now
 
+Key = tuple[int, int]  # an id: the number of its writer, and its sequence
+Row = tuple[Any, ...]  # the schema's tables are STRICT: a column has the type that it declares
+
+COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
+    parent_sequence, depth, origin, error, data, payload"""  # of an event, in the order of `Row`
 OPEN_RETRY_S = 0.005
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 APPLICATION_ID = 0x6D696361  # "mica" in the file's header: a foreign database is never written to
@@ -71,6 +77,8 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
         if version < len(files):
             raise StoreUnavailable(f"{path} has an old schema and cannot be written; open it once where it can be")
         return
+    if version == 0:
+        connection.pragma("auto_vacuum", 2)  # incremental; only a new file takes it: ageing gives pages back
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
     connection.pragma("foreign_keys", "on")

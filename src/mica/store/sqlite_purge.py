@@ -1,4 +1,7 @@
-"""How a purge changes the file of the embedded store: rows become tombstones, and words nobody uses any more go."""
+"""How a purge changes the file of the embedded store: rows become tombstones, and words nobody uses any more go.
+
+What has aged is taken out of its block first: here every event is a row.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,15 @@ AUTHORITY = "purge"
 
 # The words of a table, and who refers to them. Sessions come after the contexts that name them.
 _REFERRED = {
-    "names": ("SELECT 1 FROM events WHERE name = names.id",),
-    "payloads": ("SELECT 1 FROM events WHERE payload = payloads.id",),
-    "contexts": ("SELECT 1 FROM events WHERE context = contexts.id",),
+    "names": ("SELECT 1 FROM events WHERE name = names.id", "SELECT 1 FROM block_names WHERE name = names.id"),
+    "payloads": (
+        "SELECT 1 FROM events WHERE payload = payloads.id",
+        "SELECT 1 FROM block_payloads WHERE payload = payloads.id",
+    ),
+    "contexts": (
+        "SELECT 1 FROM events WHERE context = contexts.id",
+        "SELECT 1 FROM block_contexts WHERE context = contexts.id",
+    ),
     "sessions": (
         "SELECT 1 FROM contexts WHERE session = sessions.id",
         "SELECT 1 FROM texts WHERE session = sessions.id",

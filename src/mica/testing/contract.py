@@ -298,6 +298,55 @@ class StoreContract:
         )
         assert await store.verify() == []
 
+    async def test_ageing_changes_no_answer(self, store: Store) -> None:
+        """E-12, K-43: rows or blocks, readers see one log; whatever arrives later meets what has aged."""
+        here = Context(session="s1", agent="scout", correlation="req-1")
+        root = build(1, "mark", {"text": "cookie"}, context=here)
+        child = build(2, "tool.failed", {"text": "x" * 20_000}, parent=root, context=here, error=True)
+        others = [
+            build(n, "mark", {"text": f"session {n}"}, context=Context(session=f"s{n % 3}")) for n in range(3, 40)
+        ]
+        await store.append([root, child, *others])
+
+        async def asked() -> list[object]:
+            return [
+                await store.events(EventQuery(limit=None)),
+                await store.events(EventQuery(session="s1", limit=5)),
+                await store.events(EventQuery(agent="scout", names=("tool.*",), errors=True)),
+                await store.events(EventQuery(text="cookie")),
+                await store.log(5, limit=7),
+                await store.event(child.id),
+                await store.event_at(3),
+                await store.chain("req-1"),
+                await store.chain(root.id),
+                await store.ancestors(child.id),
+                await store.descendants(root.id),
+                await store.postings(["session"]),
+                await store.texts([5, 9]),
+                await store.agents(),
+                await store.verify(),
+            ]
+
+        before = await asked()
+        while await store.age(START_AT + timedelta(seconds=20), limit=10):
+            pass
+
+        assert await asked() == before
+        assert await store.append([root, child, *others]) == Appended(repeated=39)
+        with pytest.raises(DuplicateEvent, match=child.id):
+            await store.append([msgspec.structs.replace(child, body=b"{}")])
+        with pytest.raises(InvalidEvent):
+            await store.append([msgspec.structs.replace(build(50, parent=child), depth=9)])
+        late = build(51, parent=child, after_s=1)
+        assert await store.append([late]) == Appended(stored=1)
+        assert [event.id for event in await store.descendants(root.id)] == [late.id, child.id]
+        assert [event.id for event in await store.ancestors(late.id)] == [child.id, root.id]
+
+    async def test_ageing_waits_until_enough_is_due(self, store: Store) -> None:
+        await store.append([build(n) for n in range(1, 9)])
+        assert await store.age(START_AT + timedelta(days=1), at_least=9) == 0
+        assert (await store.sizes()).aged == 0
+
     async def test_verify_names_a_missing_parent(self, store: Store) -> None:
         child = build(2, parent=build(1))
         await store.append([child])
@@ -427,3 +476,5 @@ class StoreContract:
             await store.events(EventQuery())
         with pytest.raises(StoreUnavailable, match="closed"):
             await store.append([build(1)])
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await store.age(START_AT)

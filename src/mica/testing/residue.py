@@ -18,14 +18,18 @@ FRAME = b"\x28\xb5\x2f\xfd"  # how a zstd frame begins
 def residue(folder: Path, needles: list[str]) -> list[str]:
     """Where needles are found, one sentence for each place."""
     found = []
-    wanted = [needle.encode() for needle in needles]
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         held = path.read_bytes()
-        found += [f"{needle!r} in {path.name}" for needle in wanted if needle in held]
         # Frames are looked for in the raw bytes, so that those on free pages and in the log are opened too.
-        found += [f"{needle!r} in a frame of {path.name}" for needle in wanted for b in _opened(held) if needle in b]
+        places = {"": held, "a frame of ": b"".join(_opened(held))}
         if held.startswith(b"SQLite format 3"):
-            found += [f"{needle!r} in a row of {path.name}" for needle in wanted for b in _frames(path) if needle in b]
+            places["a row of "] = b"".join(_values(path))
+        found += [
+            f"{needle!r} in {place}{path.name}"
+            for place, content in places.items()
+            for needle in (needle.encode() for needle in needles)
+            if needle in content
+        ]
     return found
 
 
@@ -46,7 +50,7 @@ def _opened(held: bytes) -> Iterator[bytes]:
         start = held.find(FRAME, start + 1)
 
 
-def _frames(path: Path) -> Iterator[bytes]:
+def _values(path: Path) -> Iterator[bytes]:
     """The content of every binary value in any column of any table, compressed or not."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
@@ -58,5 +62,5 @@ def _frames(path: Path) -> Iterator[bytes]:
 
 
 def opened_frame(value: bytes) -> bytes:
-    """What a stored value holds, compressed or not."""
-    return zstd.decompress(value) if value.startswith(FRAME) else value
+    """What a stored value holds: itself, and the content of every frame in it."""
+    return value + b"".join(_opened(value))

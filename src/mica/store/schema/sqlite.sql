@@ -5,8 +5,11 @@
 CREATE TABLE space (
     id TEXT NOT NULL,
     created_at INTEGER NOT NULL,
-    last_position INTEGER NOT NULL DEFAULT 0      -- of the log; never taken back
-, generation INTEGER NOT NULL DEFAULT 0, highest_number INTEGER NOT NULL DEFAULT 0) STRICT;
+    last_position INTEGER NOT NULL DEFAULT 0,     -- of the log; never taken back
+    generation INTEGER NOT NULL DEFAULT 0,
+    highest_number INTEGER NOT NULL DEFAULT 0,
+    reshaped INTEGER NOT NULL DEFAULT 0           -- grows when blocks change: forget what is cached
+) STRICT;
 
 -- Interned words: an event names them by number.
 CREATE TABLE writers (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
@@ -26,7 +29,7 @@ CREATE TABLE contexts (
 CREATE INDEX contexts_by_session ON contexts (session);
 CREATE INDEX contexts_by_agent ON contexts (agent) WHERE agent IS NOT NULL;
 CREATE INDEX contexts_by_user ON contexts (user) WHERE user IS NOT NULL;
-CREATE INDEX contexts_by_correlation ON contexts (correlation) WHERE correlation IS NOT NULL;
+CREATE INDEX contexts_by_correlation ON contexts (substr(correlation, -8)) WHERE correlation IS NOT NULL;
 
 CREATE TABLE payloads (
     id INTEGER PRIMARY KEY,
@@ -56,12 +59,66 @@ CREATE TABLE events (
     CHECK ((parent_writer IS NULL) = (parent_sequence IS NULL)),
     CHECK (NOT (parent_writer = writer AND parent_sequence = sequence))
 ) STRICT;
-CREATE INDEX events_by_time ON events (at, position);
-CREATE INDEX events_by_context ON events (context, at, position);
-CREATE INDEX events_by_name ON events (name, at, position);
+CREATE INDEX events_by_time ON events (at);  -- an index holds the key of its table already
+CREATE INDEX events_by_context ON events (context, at);
+CREATE INDEX events_by_name ON events (name, at);
 CREATE INDEX events_by_root ON events (root_writer, root_sequence);
 CREATE INDEX events_by_parent ON events (parent_writer, parent_sequence) WHERE parent_writer IS NOT NULL;
 CREATE INDEX events_by_payload ON events (payload) WHERE payload IS NOT NULL;
+
+-- Older events are in compressed blocks.
+CREATE TABLE blocks (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,      -- never used twice: processes remember what is in a block
+    events INTEGER NOT NULL,
+    errors INTEGER NOT NULL,
+    payloads INTEGER NOT NULL,                 -- large bodies that nothing else refers to
+    first_at INTEGER NOT NULL,
+    last_at INTEGER NOT NULL,
+    header BLOB NOT NULL,
+    bodies BLOB NOT NULL
+) STRICT;
+CREATE INDEX blocks_by_time ON blocks (last_at, id);
+
+-- Where things are. All of it follows from the blocks: `mica rebuild` derives it again.
+CREATE TABLE chapters (
+    id INTEGER PRIMARY KEY,                    -- a position divided by the positions of a chapter
+    last_position INTEGER NOT NULL,            -- of an event in a block
+    places BLOB NOT NULL                       -- the block of every position
+) STRICT;
+CREATE TABLE runs (                            -- ids that follow each other at positions that do
+    writer INTEGER NOT NULL,
+    first_sequence INTEGER NOT NULL,
+    last_sequence INTEGER NOT NULL,
+    first_position INTEGER NOT NULL,
+    PRIMARY KEY (writer, first_sequence)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE block_sessions (
+    session INTEGER NOT NULL,                  -- 0: of no session
+    block INTEGER NOT NULL,
+    last_at INTEGER NOT NULL,
+    PRIMARY KEY (session, block)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE block_contexts (
+    context INTEGER NOT NULL,
+    block INTEGER NOT NULL,
+    PRIMARY KEY (context, block)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE block_names (
+    name INTEGER NOT NULL,
+    block INTEGER NOT NULL,
+    PRIMARY KEY (name, block)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE block_roots (                     -- of events that are not roots themselves
+    writer INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    block INTEGER NOT NULL,
+    PRIMARY KEY (writer, sequence, block)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE block_payloads (
+    payload INTEGER NOT NULL,
+    block INTEGER NOT NULL,
+    PRIMARY KEY (payload, block)
+) STRICT, WITHOUT ROWID;
 
 -- An event is never changed, except that a purge leaves a tombstone in its place.
 CREATE TRIGGER events_are_immutable BEFORE UPDATE ON events
@@ -74,9 +131,35 @@ BEGIN
     SELECT RAISE (ABORT, 'events are never changed');
 END;
 
+-- An event leaves its row only for a block, and a block only for rows.
 CREATE TRIGGER events_are_kept BEFORE DELETE ON events
+WHEN NOT EXISTS (SELECT 1 FROM authority WHERE work = 'age')
 BEGIN
     SELECT RAISE (ABORT, 'events are never removed');
+END;
+CREATE TRIGGER blocks_are_immutable BEFORE UPDATE ON blocks
+BEGIN
+    SELECT RAISE (ABORT, 'blocks are never changed');
+END;
+CREATE TRIGGER blocks_are_kept BEFORE DELETE ON blocks
+WHEN NOT EXISTS (SELECT 1 FROM authority WHERE work = 'age')
+BEGIN
+    SELECT RAISE (ABORT, 'blocks are never removed');
+END;
+CREATE TRIGGER chapters_are_kept BEFORE DELETE ON chapters
+WHEN NOT EXISTS (SELECT 1 FROM authority WHERE work = 'age')
+BEGIN
+    SELECT RAISE (ABORT, 'what leads to blocks is never removed');
+END;
+CREATE TRIGGER chapters_follow_blocks BEFORE UPDATE ON chapters
+WHEN NOT EXISTS (SELECT 1 FROM authority WHERE work = 'age')
+BEGIN
+    SELECT RAISE (ABORT, 'what leads to blocks is never changed');
+END;
+CREATE TRIGGER runs_are_kept BEFORE DELETE ON runs
+WHEN NOT EXISTS (SELECT 1 FROM authority WHERE work = 'age')
+BEGIN
+    SELECT RAISE (ABORT, 'what leads to blocks is never removed');
 END;
 
 -- Purges that are applied to whatever arrives later. They hold digests, never the text that was purged.
@@ -90,7 +173,7 @@ CREATE TABLE authority (work TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT;
 
 -- Full text, derived from events by `mica rebuild`.
 CREATE TABLE texts (
-    position INTEGER PRIMARY KEY REFERENCES events (position),
+    position INTEGER PRIMARY KEY,      -- of the log
     session INTEGER,
     at INTEGER NOT NULL,
     length INTEGER NOT NULL,           -- in words
