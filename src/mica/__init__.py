@@ -28,6 +28,8 @@ from mica.select.rank import Hit
 from mica.settings import Settings, load_settings
 from mica.store.copying import Copied
 from mica.store.protocol import Sizes
+from mica.store.purging import Purged
+from mica.store.retention import Retained
 
 __all__ = [
     "Backlogged",
@@ -58,8 +60,10 @@ __all__ = [
     "Overview",
     "Passage",
     "Progress",
+    "Purged",
     "Ref",
     "Resolved",
+    "Retained",
     "SchemaTooNew",
     "Settings",
     "Sizes",

@@ -5,8 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import platform
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from itertools import count
@@ -17,9 +28,14 @@ from typing import Any
 import msgspec
 
 from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput, MicaError, UnknownEvent
+from mica.inject.documents import event_line
+from mica.inject.exports import rewrite, written
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
+    EMPTY,
     MARK,
+    PURGED,
+    REASON_CHARACTERS_MAX,
     Appended,
     Brief,
     Clock,
@@ -29,9 +45,12 @@ from mica.model import (
     EventQuery,
     Origin,
     Ref,
+    Tombstone,
     event_id,
     make_event,
     new_writer,
+    tombstone,
+    tombstone_of,
     utc_now,
 )
 from mica.observe import logs
@@ -43,6 +62,7 @@ from mica.observe.folding import Folding
 from mica.observe.journal import Journal
 from mica.observe.leftovers import backlog, damaged_in
 from mica.observe.redact import redact
+from mica.observe.traces import purge_traces
 from mica.select import chains
 from mica.select.budget import fit
 from mica.select.follow import Bell, Following, history
@@ -60,6 +80,8 @@ from mica.store.copying import Copied, copy
 from mica.store.ephemeral import EphemeralStore
 from mica.store.hot import Hot, Reads, Whole
 from mica.store.protocol import Sizes, Store, check_event
+from mica.store.purging import EXPORTED, PURGE, Found, Purged, Selection, find, steps
+from mica.store.retention import PINNED, RETENTION, UNPINNED, Retained, due
 from mica.store.space import is_address, shown, space_of
 from mica.store.sqlite import SqliteStore
 from mica.tokens import ESTIMATOR
@@ -135,6 +157,7 @@ class Memory:
         self._folding.begin(self._journal)
         self._writer = new_writer()  # of what is appended without the journal: the places an import has reached
         self._sequence = count(1)
+        self._generation = store.generation
         self._sources: list[Source] = [Marks(store), Files(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
             raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
@@ -244,6 +267,9 @@ class Memory:
         self._ageing.disturb()
         appended = await self._store.append(events)
         self._bell.ring()
+        if self._store.generation != self._generation:  # another process has purged: leave no copy in our segments
+            self._generation = self._store.generation
+            self._journal.leave()
         return appended
 
     async def import_transcripts(
@@ -622,6 +648,156 @@ class Memory:
         finally:
             await store.close()
 
+    def exported(self, path: Path, *, events: int) -> None:
+        """Record that events were written to a file, so that a purge can take them out of it."""
+        if path.is_file():  # not a pipe
+            told: dict[str, object] = {"path": str(path.absolute()), "events": events, "host": platform.node()}
+            self.emit(EXPORTED, told, origin="user")
+
+    async def purge(
+        self,
+        *,
+        ids: Iterable[str | int | Event | Ref] = (),
+        value: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        user: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        reason: str = "purged by hand",
+        dry_run: bool = False,
+    ) -> Purged:
+        """Remove the content of every event that fits all that is given; a tombstone stays in the place of each.
+
+        It goes from the store with all that derives from it, from segments and from recorded exports; what happened
+        before now and arrives later is purged on arrival. The purge is recorded, without what it was asked by. Cut off
+        in the middle, some events are purged and the others are as they were; calling it again goes on. Raises
+        InvalidInput when nothing is selected and UnknownEvent for an id that is not here.
+        """
+        await (self._stored() if dry_run else self._folding.clear())
+        known = frozenset([(await self.event(reference)).id for reference in ids])
+        selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
+        _check_reason(reason, selection)
+        found = await find(self._store, selection)
+        if dry_run:
+            return _purged(found)
+        exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
+        told = await self._bury(found, selection=selection, conditions=selection.conditions, reason=reason)
+        await self._folding.clear()
+        traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
+        rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
+        return msgspec.structs.replace(
+            _purged(found),
+            first=(),
+            record=told.purge,
+            exports=rewritten,
+            removed=traces.removed,
+            unreached=(*await self._store.scrub(), *traces.left, *unreached),
+        )
+
+    async def _bury(
+        self, found: Found, *, selection: Selection | None, conditions: Sequence[str], reason: str
+    ) -> Tombstone:
+        """Record a purge, keep it for what arrives later, and make tombstones, which say what is returned."""
+        at = self._clock()
+        record = make_event(
+            event_id(self._writer, next(self._sequence)),
+            PURGE,
+            {"conditions": conditions, "events": len(found.ids), "reason": reason},
+            at=at,
+            context=self.here.context,
+            origin="user",
+        )
+        told = Tombstone(purge=record.id, reason=reason)
+        if selection is not None and selection.fits(record):  # who purges their own events is not named by it
+            record = msgspec.structs.replace(record, context=EMPTY)
+        await self._append([record])
+        if selection is not None and (kept := selection.kept(at=at, told=told)) is not None:
+            await self._store.keep_purge(kept)
+        for some in steps(found.ids):
+            await self._store.bury(some, told)
+        return told
+
+    async def _purge_exports(
+        self, exports: Iterable[Event], found: Found, *, selection: Selection, told: Tombstone
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Take purged events out of the files that were exported: those rewritten, and what a person must see to."""
+        records = {str(event.data.get("path")): event for event in exports}
+        stones = await self._store.events(EventQuery(names=(PURGED,), limit=None)) if records else []
+        tombstones = {event.id: event for event in stones}
+
+        def stone_of(identifier: EventId, event: Event | None) -> Event | None:
+            stone = tombstones.get(identifier)
+            if stone is None or not tombstone_of(stone).reason.startswith(RETENTION):
+                return stone
+            # Retention has put it into an archive, where it stays until a person purges it.
+            return tombstone(stone, told) if event is not None and selection.fits(event) else None
+
+        rewritten: list[str] = []
+        unreached: list[str] = []
+        for path, record in records.items():
+            host = record.data.get("host")
+            try:
+                if host != platform.node():
+                    raise FileNotFoundError
+                if await asyncio.to_thread(rewrite, Path(path), stone_of):
+                    rewritten.append(path)
+            except FileNotFoundError:
+                if found.first and found.first[0].at <= record.at:
+                    unreached.append(f"the export {path} on {host} is not here; it may hold purged events: remove it")
+            except (InvalidInput, OSError) as error:
+                unreached.append(f"the export {path} was not rewritten: {error}; look at it and remove it")
+        return tuple(rewritten), tuple(unreached)
+
+    async def retain(self, *, dry_run: bool = False) -> Retained:
+        """Purge bulk events whose time is over, as `[retention]` is set; archived first where a folder is set.
+
+        Raises InvalidInput while retention is off; a dry run tells what would go all the same.
+        """
+        settings = self._settings.retention
+        if not settings.enabled and not dry_run:
+            raise InvalidInput(
+                "retention is off, and nothing goes; `enabled = true` under [retention] in the settings turns it on"
+            )
+        await self._stored()
+        classes = await due(self._store, settings, now=self._clock())
+        done = Retained(classes={name: len(ids) for name, ids in classes.items()})
+        if dry_run or not classes:
+            return done
+        archive = None
+        if settings.archive is not None:
+            archive = await self._archived(settings.archive, {each for ids in classes.values() for each in ids})
+        for name, ids in classes.items():
+            found = Found(ids=tuple(ids), names={}, sessions=(), first=())
+            await self._bury(found, selection=None, conditions=[RETENTION], reason=f"{RETENTION}: {name}")
+        await self._folding.clear()
+        return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.scrub()))
+
+    async def _archived(self, folder: Path, ids: Collection[EventId]) -> str:
+        """Write these events into a new file, and record it, before they go."""
+        path = folder / f"{self.space}-{self._clock():%Y%m%dT%H%M%S%f}.jsonl"
+        try:
+            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(
+                f"cannot make the archive {path.parent}: {error.strerror}; nothing was purged"
+            ) from error
+        with written(path) as stream:
+            async for event in history(self._store, EventQuery(), after=0):
+                if event.id in ids:
+                    stream.write(event_line(event) + b"\n")
+        self.exported(path, events=len(ids))
+        await self._stored()
+        return str(path)
+
+    def pin(self, *events: Event | Ref) -> Ref:
+        """Keep these events for good, whatever retention is set to."""
+        return self.emit(PINNED, {"ids": [event.id for event in events]}, origin="user")
+
+    def unpin(self, *events: Event | Ref) -> Ref:
+        """Let retention take these events again."""
+        return self.emit(UNPINNED, {"ids": [event.id for event in events]}, origin="user")
+
     async def sizes(self) -> Sizes:
         """How much this space holds; of what waits for the store in large number, only the events are counted."""
         await self._reads()
@@ -726,6 +902,20 @@ def _file(target: str | Path | None, settings: Settings) -> Path:
 def _called(reference: str | int | Event | Ref) -> str:
     """A reference as text: an id, or the digits of a position."""
     return reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")
+
+
+def _check_reason(reason: str, selection: Selection) -> None:
+    """Raise InvalidInput when a tombstone cannot carry this reason: it stays after all else is gone."""
+    if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
+        raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
+    if reason.startswith(RETENTION):
+        raise InvalidInput(f"the reason {reason!r} is that of retention; give another")
+    if any(text in reason for text in selection.texts):
+        raise InvalidInput("the reason contains what is to be purged, and the reason stays; give another")
+
+
+def _purged(found: Found) -> Purged:
+    return Purged(events=len(found.ids), ids=found.ids, names=found.names, sessions=found.sessions, first=found.first)
 
 
 class _Transcript(msgspec.Struct, frozen=True):

@@ -29,9 +29,11 @@ Clock: TypeAlias = Callable[[], datetime]
 
 MARK = "mark"
 REFUSED = "event.refused"  # stands in place of an event that could not be stored as it was
+PURGED = "event.purged"  # stands in place of an event whose content was purged
 NAME_CHARACTERS_MAX = 200  # a name is a word for a kind of event; longer ones are data in the wrong place
 SHORT = 200  # an ASCII text of so few characters needs no closer look
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
+REASON_CHARACTERS_MAX = 200  # of a purge: it stands in every tombstone
 DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack
 PAYLOAD_BYTES_MAX = 256 * 2**20  # SQLite refuses rows near 1 GB, and a payload is held in memory a few times over
 SEARCHABLE_CHARACTERS_MAX = 100_000  # of one text; a pasted log of megabytes is kept whole, but found by its beginning
@@ -404,6 +406,40 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     due_at: datetime
     owner: str
     held_until: datetime  # by the store's clock
+
+
+# -- Tombstones -----------------------------------------------------------------------------------------------
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left to say of a purged event, apart from its place."""
+
+    purge: EventId  # the event that records the purge
+    reason: Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS_MAX)]
+
+
+def is_tombstone(event: Event) -> bool:
+    return event.name == PURGED
+
+
+def tombstone(event: Event, told: Tombstone) -> Event:
+    """What stands in place of a purged event: its id, its time and its place, nothing of its content."""
+    return msgspec.structs.replace(event, name=PURGED, body=msgspec.json.encode(told), context=EMPTY, error=False)
+
+
+def tombstone_of(event: Event) -> Tombstone:
+    """Why an event is gone. Raises InvalidEvent when it is no tombstone, or one with content."""
+    try:
+        told = _tombstone_decoder.decode(event.body)
+    except msgspec.DecodeError as error:
+        raise InvalidEvent(f"event {event.id!r} is no tombstone: {error}") from error
+    split_id(told.purge)
+    if event.context != EMPTY:
+        raise InvalidEvent(f"event {event.id!r} is a tombstone with a context; a tombstone has no content")
+    return told
+
+
+_tombstone_decoder = msgspec.json.Decoder(Tombstone)
 
 
 # -- Marks and what a ranker sees of them ----------------------------------------------------------------------

@@ -26,6 +26,24 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
 
 
+Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
+
+
+class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long bulk events are kept. Off unless enabled: nothing goes by itself."""
+
+    enabled: bool = False
+    default_days: Days = 7
+    deep_days: Days = 14
+    error_days: Days = 30
+    archive: Path | None = None  # a folder that events are written to before they go
+    # Names that are kept for good: what memory rests on, and what clients observe of an agent's work.
+    keep: tuple[str, ...] = tuple(
+        "mark brief transcript.* log.* event.* prompt* step* outcome* judgment* crystal* teaching* trail* "
+        "file.* shell.* command.* tool.* turn.* session.* model.*".split()
+    )
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set, with its default."""
 
@@ -33,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     transcripts: Path  # where Claude Code keeps its transcripts
     store: str | None = None  # a file or address used in place of the directory's own space
     brief: BriefSettings = BriefSettings()
+    retention: RetentionSettings = RetentionSettings()
     carrier: dict[str, str] = {}  # trace fields that the parent process handed down
 
 

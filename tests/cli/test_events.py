@@ -194,8 +194,8 @@ def test_follow_ends_after_so_many(shell: Shell) -> None:
 def test_an_export_can_be_imported_elsewhere(shell: Shell, tmp_path: Path) -> None:
     """E-39"""
     file = tmp_path / "out.jsonl"
-    assert shell.json("export", str(file)) == {"file": str(file), "events": 9}
     before = shell.json("query")
+    assert shell.json("export", str(file)) == {"file": str(file), "events": 9}
 
     shell.store = tmp_path / "other.db"
     done = shell.json("import", str(file))

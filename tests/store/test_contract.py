@@ -6,15 +6,18 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mica.model import Appended, EventQuery, writer_named
+from mica.model import Appended, EventQuery, tombstone, writer_named
 from mica.store.ephemeral import EphemeralStore
 from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
 from mica.store.sqlite import SqliteStore
 from mica.testing import History, StoreContract, histories
 from mica.testing.builders import START_AT, build
+from mica.testing.contract import TOLD
 from mica.testing.postgres import Server
 from mica.words import terms
 
@@ -71,8 +74,61 @@ async def answers(store: Store, history: History) -> list[object]:
         await store.texts([3, 5], neighbours=1),
         await store.agents(),
         await store.verify(),
+        msgspec.structs.replace(await store.sizes(), size_bytes=0, payloads=0, aged=0, blocks=0),
     ]
     return found
+
+
+async def purge_alike(store: Store, history: History, chosen: set[int], *, aged: bool) -> None:
+    """Purge some events, and compare every answer with a reference in which they were never more than tombstones."""
+    selected = [event for number, event in enumerate(history) if number in chosen]
+    reference = EphemeralStore()
+    await reference.append([tombstone(event, TOLD) if event in selected else event for event in history])
+    right = await answers(reference, history)
+    try:
+        await store.append(history)
+        if aged:
+            await age_in_part(store)
+        await answers(store, history)  # what is cached must be forgotten
+
+        assert await store.bury([event.id for event in selected], TOLD) == len(selected)
+
+        assert await answers(store, history) == right
+        assert await store.append(history) == Appended(stored=0, repeated=len(history))
+        await store.scrub()
+        await age_in_part(store)
+        assert await answers(store, history) == right
+        assert await store.append(history) == Appended(stored=0, repeated=len(history))
+        assert await store.rebuild() == len(history)
+        assert await answers(store, history) == right
+    finally:
+        await store.close()
+
+
+PURGES = {"history": histories(), "chosen": st.sets(st.integers(0, 24)), "aged": st.booleans()}
+
+
+@given(**PURGES)
+async def test_a_random_purge_leaves_tombstones_in_memory(history: History, chosen: set[int], aged: bool) -> None:
+    """K-53: everything else is untouched to the letter, and every promise holds."""
+    await purge_alike(EphemeralStore(), history, chosen, aged=aged)
+
+
+@settings(max_examples=50)
+@given(**PURGES)
+async def test_a_random_purge_leaves_tombstones_in_sqlite(history: History, chosen: set[int], aged: bool) -> None:
+    """K-53: everything else is untouched to the letter, and every promise holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        await purge_alike(await SqliteStore.open(Path(folder) / "space.db"), history, chosen, aged=aged)
+
+
+@settings(max_examples=25)
+@given(**PURGES)
+async def test_a_random_purge_leaves_tombstones_in_postgresql(
+    server: Server, history: History, chosen: set[int], aged: bool
+) -> None:
+    """K-53: everything else is untouched to the letter, and every promise holds."""
+    await purge_alike(await PostgresStore.open(server.address()), history, chosen, aged=aged)
 
 
 async def answer_alike(store: Store, history: History) -> None:

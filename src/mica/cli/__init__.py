@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from mica.cli import chains, events, flow, importing, keeping, marks, start
+from mica.cli import chains, events, flow, importing, keeping, marks, purging, start
 from mica.errors import MicaError
 
 
@@ -47,6 +47,10 @@ for command in (
     keeping.rebuild,
     keeping.age,
     keeping.copy,
+    purging.purge,
+    purging.retain,
+    purging.pin,
+    purging.unpin,
     keeping.prepare,
 ):
     cli.add_command(command)

@@ -17,7 +17,7 @@ from mica.cli.output import Output, local, memory_command, one_line
 from mica.errors import UnknownEvent
 from mica.inject.documents import FULL, Fields, event_document, event_documents
 from mica.memory import Memory
-from mica.model import Event, EventQuery
+from mica.model import Event, EventQuery, is_tombstone
 
 LIMIT = click.IntRange(0, 1_000_000)  # what a terminal or a script can still take in
 
@@ -153,7 +153,8 @@ def event_text(event: Event, width: int) -> str:
     who = event.context.agent or event.context.user or event.origin
     colour = "red" if event.error else "cyan"
     data = event.data
-    parts = [part for part in (_place(data), data.get("text") or data.get("command")) if isinstance(part, str)]
+    said = data.get("text") or data.get("command") or (data.get("reason") if is_tombstone(event) else None)
+    parts = [part for part in (_place(data), said) if isinstance(part, str)]
     shown = ": ".join(parts) or event.body[: 4 * width].decode("utf-8", "replace")
     return (
         f"[green]{event.number}[/] [dim]{local(event.at)}[/] [{colour}]{escape(event.name)}[/] "

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO, ParamSpec
 
 import click
@@ -17,8 +15,9 @@ from rich.console import Console
 from mica.cli.choosing import field_options, query_options
 from mica.cli.events import LIMIT, print_event
 from mica.cli.output import Output, counted, making_command, memory_command
-from mica.errors import InvalidInput
+from mica.errors import StoreError
 from mica.inject.documents import FULL, Fields, event_line
+from mica.inject.exports import written
 from mica.memory import Memory
 from mica.model import EventQuery
 from mica.observe.logs import FORMATS, Format
@@ -73,6 +72,7 @@ async def export(memory: Memory, output: Output, *, file: str, asked: EventQuery
     """Write events as JSON, one a line, in the order of the log. FILE is replaced as a whole, or not at all.
 
     Without FILE, or with -, to standard output. Whole events, which is the default, can be imported again elsewhere.
+    A file is remembered, so that a later `mica purge` can take events out of it.
 
     Example: mica events export shop.jsonl --since 7d
     """
@@ -82,6 +82,10 @@ async def export(memory: Memory, output: Output, *, file: str, asked: EventQuery
             stream.write(event_line(event, fields or FULL) + b"\n")
             count += 1
     if file != "-":
+        try:
+            memory.exported(Path(file), events=count)
+        except StoreError as error:
+            click.echo(f"mica: {file} is not recorded, so that no purge will find it: {error}", err=True)
         output.show(
             {"file": file, "events": count},
             lambda _: click.echo(f"mica: {counted(count, 'event')} written to {file}", err=True),
@@ -127,23 +131,8 @@ async def import_(
 @contextmanager
 def _written(file: str) -> Iterator[IO[bytes]]:
     """Where to write: standard output, or a file that takes the place of the old one when all is written."""
-    path = Path(file)
     if file == "-":
         yield sys.stdout.buffer
-        return
-    try:
-        if path.exists() and not path.is_file():  # a device or a pipe
-            with path.open("wb") as stream:
-                yield stream
-            return
-        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-            try:
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-                Path(stream.name).replace(path)
-            except BaseException:
-                Path(stream.name).unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be written: {error.strerror or error}") from error
+    else:
+        with written(Path(file)) as stream:
+            yield stream

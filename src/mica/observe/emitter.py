@@ -89,6 +89,9 @@ class Writer(Protocol):
     def roll(self, frame_bytes: int, base: int) -> Segment:
         """A new segment that has room for this frame, its first sequence being `base`."""
 
+    def left(self) -> None:
+        """No segment is written until the next roll."""
+
     def within(self) -> Writer:
         """Another writer, for an event that is emitted inside of an emit."""
 
@@ -100,8 +103,8 @@ class Writer(Protocol):
 
 def emitter(
     journal: Writer, *, space: str, base_here: Here, clock: Clock | None, idle: list[bool]
-) -> tuple[Emit, Callable[[], None]]:
-    """`emit`, and a function that makes it begin anew with a segment of its own."""
+) -> tuple[Emit, Callable[[], None], Callable[[], None]]:
+    """`emit`; a function that makes it begin anew as another writer; and one that lets it go on in a new segment."""
     tokens = [True]  # who has the token writes; a list is the cheapest lock there is
     take, give = tokens.pop, tokens.append
     now, encode, frames = time_ns, encode_into, current_frame
@@ -330,8 +333,21 @@ def emitter(
         area, spine = bytearray(), []
         position = limit = index = capacity = base = 0
 
+    def seal() -> None:
+        nonlocal area, spine, capacity
+        try:
+            take()
+        except IndexError:
+            waited()
+        try:
+            if index:
+                area, spine, capacity = bytearray(), [], index  # it looks full: the next event rolls
+                journal.left()
+        finally:
+            give(True)  # noqa: FBT003
+
     if clock is None:
-        return emit, restart
+        return emit, restart, seal
 
     def emit_by_clock(
         name: str,
@@ -345,7 +361,7 @@ def emitter(
     ) -> Ref:
         return emit(name, data, parent, context, origin, error, clock() if at is None else at)
 
-    return emit_by_clock, restart
+    return emit_by_clock, restart, seal
 
 
 def _is_inside(frame: FrameType | None, code: CodeType) -> bool:

@@ -65,6 +65,12 @@ class Folding:
         if self._refused:
             raise self._refused.pop(0)
 
+    async def clear(self) -> None:
+        """Store everything that was emitted before, and leave no copy of it in the segments of this process."""
+        if self._journal is not None:
+            self._journal.leave()
+        await self.flush()
+
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
         """What is not in the store yet, while nothing of it is being stored."""

@@ -44,13 +44,14 @@ class Journal:
         self._is_closed = False
         self._idle = [True]  # not empty: nothing waits, the next event wakes the fold
         self._start()
-        self.emit, self._restart = emitter(self, space=space, base_here=base, clock=clock, idle=self._idle)
+        self.emit, self._restart, self._seal = emitter(self, space=space, base_here=base, clock=clock, idle=self._idle)
         _living.add(self)
 
     def _start(self) -> None:
         self.writer = new_writer()
         self._syncing = threading.Lock()
         self._segments: list[Segment] = []
+        self._written: Segment | None = None  # the one that `emit` writes
         self._home: Home | None = None
         self._inner: Journal | None = None
 
@@ -94,9 +95,21 @@ class Journal:
     def _drop(self, segment: Segment) -> None:
         """Remove a segment that is folded whole, unless it is the one that is written."""
         with self._syncing:
-            if segment in self._segments[:-1]:
+            # Asked again: something may have been written to it before the next one took its place.
+            is_done = segment is not self._written and segment.folded == segment.refreshed()
+            if is_done and segment in self._segments:
                 self._segments.remove(segment)
                 segment.remove()
+
+    def leave(self) -> None:
+        """Go on in a new segment, so that those before are removed as soon as they are folded."""
+        self._seal()
+        if self._inner is not None:
+            self._inner.leave()
+
+    def left(self) -> None:
+        """No segment is written until the next `roll`."""
+        self._written = None
 
     def close(self) -> None:
         """Release everything; what is not folded stays on disk for the next who opens the space."""
@@ -140,6 +153,7 @@ class Journal:
         folder = None if self._home is None else self._home.path
         room = max(heap, frame_bytes + HEAP_BYTES_FIRST)
         segment = make_segment(folder, writer=self.writer, base=base, capacity=capacity, heap_bytes=room)
+        self._written = segment
         self._segments.append(segment)
         return segment
 

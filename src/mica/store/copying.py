@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from mica.errors import StoreError
+from mica.model import Event, EventId, Tombstone, is_tombstone, tombstone_of
 from mica.store.protocol import Store
+from mica.store.purging import steps
 
 BATCH_EVENTS = 1_000  # one transaction of the target
 
@@ -24,8 +27,11 @@ async def copy(source: Store, target: Store, *, on_progress: Callable[[int], Non
     """Bring every event of the source into the target, then prove that it is there.
 
     A copy that was cut off goes on when it is called again: what is there already counts as repeated. Raises
-    DuplicateEvent when the target has other content under a known id, and StoreError when the proof fails.
+    DuplicateEvent when the target has other content under a known id, and StoreError when the proof fails. What was
+    purged in the source is purged in the target, also what arrives there later.
     """
+    for purge in await source.purges():
+        await target.keep_purge(purge)
     first = await _pass(source, target, on_progress)
     second = await _pass(source, target, lambda _: None)
     if second.stored or second.events < first.events:
@@ -34,12 +40,24 @@ async def copy(source: Store, target: Store, *, on_progress: Callable[[int], Non
 
 
 async def _pass(source: Store, target: Store, on_progress: Callable[[int], None]) -> Copied:
-    after = events = stored = repeated = 0
+    after = events = stored = repeated = buried = 0
     while batch := await source.log(after, limit=BATCH_EVENTS):
         appended = await target.append([msgspec.structs.replace(event, position=None) for event in batch])
+        buried += await _bury(target, batch)
         after = batch[-1].position or 0
         events += len(batch)
         stored += appended.stored
         repeated += appended.repeated
         on_progress(events)
+    if buried:
+        await target.scrub()
     return Copied(events=events, stored=stored, repeated=repeated)
+
+
+async def _bury(target: Store, batch: Sequence[Event]) -> int:
+    """Make tombstones in the target of what is one in the source: an earlier copy may have brought the content."""
+    stones: dict[Tombstone, list[EventId]] = defaultdict(list)
+    for event in batch:
+        if is_tombstone(event):
+            stones[tombstone_of(event)].append(event.id)
+    return sum([await target.bury(some, told) for told, ids in stones.items() for some in steps(ids)])

@@ -20,15 +20,19 @@ from mica.model import (
     Posting,
     Postings,
     Text,
+    Tombstone,
     Work,
+    is_tombstone,
     mark_of,
     new_writer,
     searchable_text,
     split_id,
+    tombstone,
     utc_now,
 )
 from mica.store.matching import matcher
 from mica.store.protocol import Sizes, broken_lineage, check_event, gathered
+from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
 from mica.words import terms, words
 
@@ -42,6 +46,8 @@ class EphemeralStore:
         self._by_id: dict[str, Event] = {}
         self._counts: dict[int, Counter[str]] = {}  # terms of each searchable event, by position
         self._work: dict[tuple[str, str], _Row] = {}
+        self._outstanding = Outstanding()
+        self._generation = 0
         self._is_closed = False
 
     @property
@@ -65,11 +71,12 @@ class EphemeralStore:
             check_event(event, parent.ref if parent else None)
             known = self._by_id.get(event.id) or fresh.get(event.id)
             if known is not None:
-                if msgspec.structs.replace(known, position=None) != msgspec.structs.replace(event, position=None):
+                if not may_stand_for(known, event):
                     raise DuplicateEvent(event.id)
                 repeated += 1
                 continue
-            fresh[event.id] = msgspec.structs.replace(event, position=len(self._log) + len(fresh) + 1)
+            position = len(self._log) + len(fresh) + 1
+            fresh[event.id] = msgspec.structs.replace(self._outstanding.applied(event), position=position)
         self._log.extend(fresh.values())
         self._by_id |= fresh
         self._index(fresh.values())
@@ -242,6 +249,34 @@ class EphemeralStore:
         self._counts.clear()
         self._index(self._log)
         return len(self._log)
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    async def bury(self, identifiers: Sequence[EventId], told: Tombstone) -> int:
+        self._check_open()
+        known = [self._by_id[identifier] for identifier in dict.fromkeys(identifiers) if identifier in self._by_id]
+        content = [event for event in known if not is_tombstone(event)]
+        for event in content:
+            position = event.position or 0
+            self._by_id[event.id] = self._log[position - 1] = tombstone(event, told)
+            self._counts.pop(position, None)
+        self._generation += bool(content)
+        return len(content)
+
+    async def keep_purge(self, purge: Purge) -> None:
+        self._check_open()
+        self._outstanding = Outstanding([*self._outstanding.purges, purge])
+        self._generation += 1
+
+    async def purges(self) -> list[Purge]:
+        self._check_open()
+        return list(self._outstanding.purges)
+
+    async def scrub(self) -> list[str]:
+        self._check_open()
+        return []
 
     async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
         """Nothing: what is in memory ends with the process."""

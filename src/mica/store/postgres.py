@@ -33,9 +33,11 @@ from mica.model import (
     Postings,
     Ref,
     Text,
+    Tombstone,
     Work,
     WriterId,
     event_id,
+    is_tombstone,
     mark_of,
     microseconds,
     name_pattern,
@@ -47,14 +49,15 @@ from mica.store import postgres_work
 from mica.store.encoding import READ_ROWS, digest, expanded, moment, near, remember
 from mica.store.postgres_append import (
     CHUNK_EVENTS,
+    Draft,
     Drafts,
     Indexed,
     Writing,
     drafted,
     indexed,
-    is_same,
 )
 from mica.store.postgres_listen import Listener
+from mica.store.postgres_purge import TABLES, bury, keep_purge, outstanding
 from mica.store.postgres_query import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE, latest
 from mica.store.postgres_server import (
     CONNECT_S,
@@ -85,6 +88,7 @@ from mica.store.protocol import (
     stale_texts,
     wanted_terms,
 )
+from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words
 
 P = ParamSpec("P")
@@ -150,6 +154,8 @@ class PostgresStore:
         self._refs: dict[EventId, Ref] = {}
         self._tip = -1  # the last position when this store last appended
         self._highest: dict[WriterId, int] = {}  # and the highest sequences of some writers then
+        self._outstanding: Outstanding | None = None  # unknown until something is written
+        self._generation = -1  # of the words that are remembered: a purge takes some away
         self._months: set[date] = set()  # that have a partition
         self._appending = asyncio.Lock()  # one connection waits for the lock on the server, the others can read
 
@@ -261,22 +267,34 @@ class PostgresStore:
         if there:
             stored = {event.id: event for event in await self._at(writing.connection, there.values())}
             for draft in drafts.drafts:
-                if draft.event.id in there and not is_same(stored[draft.event.id], draft.event):
+                if draft.event.id in there and not may_stand_for(stored[draft.event.id], draft.event):
                     raise DuplicateEvent(draft.event.id)
-        planned |= await writing.insert([draft for draft in drafts.drafts if draft.event.id not in there])
+        new = [self._applied(draft) for draft in drafts.drafts if draft.event.id not in there]
+        planned |= await writing.insert(new)
         # What stands exactly where the try before meant to put it was stored by that try; its answer was lost.
         before = sum(earlier.get(identifier) == position for identifier, position in there.items())
         fresh = len(drafts.drafts) - len(there)
         return Appended(fresh + before, len(there) - before + drafts.repeated)
 
+    def _applied(self, draft: Draft) -> Draft:
+        """The draft, or that of a tombstone when a purge took the event before it arrived."""
+        assert self._outstanding is not None  # known since the lock
+        kept = self._outstanding.applied(draft.event)
+        return draft if kept is draft.event else drafted([kept]).drafts[0]
+
     async def _lock(self, connection: Connection, *, expected: int = 0) -> Writing:
         """Wait until no other append is under way in this space, and take so many positions."""
         self._words.begin()
-        last = await connection.fetchval(
-            "UPDATE spaces SET last_position = last_position + $2 WHERE number = $1 RETURNING last_position - $2",
+        last, generation = await connection.fetchrow(
+            """UPDATE spaces SET last_position = last_position + $2 WHERE number = $1
+            RETURNING last_position - $2, generation""",
             self._number,
             expected,
         )
+        if generation != self._generation or self._outstanding is None:
+            self._words.forget()
+            self._outstanding = await outstanding(connection, self._number)
+            self._generation = generation
         highest = self._highest if last == self._tip else {}  # nobody else has written since
         return Writing(connection, self._number, self._words, after=last, highest=highest)
 
@@ -595,6 +613,54 @@ class PostgresStore:
         self._words.keep()
         return count
 
+    # -- Purge ------------------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    async def bury(self, identifiers: Sequence[EventId], told: Tombstone) -> int:
+        async def once() -> int:
+            async with self._transaction(WRITE) as connection:
+                writing = await self._lock(connection)
+                there = await writing.positions_of(set(identifiers))
+                found = await self._at(connection, there.values())
+                content = [event for event in found if not is_tombstone(event)]
+                if content:
+                    await bury(connection, self._number, self._words, content, told)
+            self._words.forget()
+            return len(content)
+
+        async with self._appending:
+            return await self._patiently(once)
+
+    async def keep_purge(self, purge: Purge) -> None:
+        async def once() -> None:
+            async with self._transaction(WRITE) as connection:
+                await self._lock(connection)
+                await keep_purge(connection, self._number, purge)
+
+        async with self._appending:
+            await self._patiently(once)
+
+    @reading
+    async def purges(self, connection: Connection) -> list[Purge]:
+        return list((await outstanding(connection, self._number)).purges)
+
+    async def scrub(self) -> list[str]:
+        """As promised, as far as a client can: see docs/postgres.md."""
+        host = self._address.host
+        left = f"PostgreSQL at {host} keeps old rows until it vacuums, and in its write-ahead log and backups"
+        with translated(self._address):
+            async with self._pool_or_raise().acquire(timeout=PATIENCE_S) as connection:
+                is_owner = await connection.fetchval(
+                    "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = $1", self._address.schema
+                )
+                if is_owner:
+                    tables = ", ".join(f"{self._address.schema}.{table}" for table in TABLES)
+                    await connection.execute(f"VACUUM {tables}", timeout=LONG_S)
+        return [left] if is_owner else [f"{left}; its owner can run VACUUM in schema {self._address.schema}"]
+
     async def close(self) -> None:
         pool, self._pool = self._pool, None
         if self._listener is not None:
@@ -667,7 +733,7 @@ class PostgresStore:
     async def _enter(self) -> None:
         """Find or make the space."""
         name = self._address.space
-        find = "SELECT number, id FROM spaces WHERE name = $1"
+        find = "SELECT number, id, generation FROM spaces WHERE name = $1"
         async with self._transaction(WRITE) as connection:
             row = await connection.fetchrow(find, name)
             if row is None:
@@ -684,7 +750,7 @@ class PostgresStore:
                 f"the owner of the schema hands it over: "
                 f"UPDATE {self._address.schema}.spaces SET role = '…' WHERE name = '{name}'"
             )
-        self._number, self._space = row
+        self._number, self._space, self._generation = row
         self._words = Words(self._number)
 
     async def _make_months(self, wanted: Collection[date]) -> None:

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-import msgspec
-
 from mica.errors import DuplicateEvent
 from mica.model import (
     MARK,
@@ -27,6 +25,7 @@ from mica.store.postgres_query import AT_KEYS, HERE
 from mica.store.postgres_server import Connection
 from mica.store.postgres_words import Words
 from mica.store.protocol import check_event, check_lineage
+from mica.store.purging import may_stand_for
 from mica.words import terms_of, words
 
 Key: TypeAlias = tuple[WriterId, int]  # an id as its writer and its sequence
@@ -102,7 +101,7 @@ def drafted(events: Sequence[Event]) -> Drafts:
     for event in events:
         check_event(event, None)
         if (known := drafts.get(event.id)) is not None:
-            if not is_same(known.event, event):
+            if not may_stand_for(known.event, event):
                 raise DuplicateEvent(event.id)
             repeated += 1
             continue
@@ -125,11 +124,6 @@ def indexed(event: Event) -> Indexed | None:
         return None
     found = words(text)
     return Indexed(len(found), Counter(terms_of(found)))
-
-
-def is_same(one: Event, other: Event) -> bool:
-    """Whether two events are the same to the letter, wherever they are stored."""
-    return msgspec.structs.replace(one, position=None) == msgspec.structs.replace(other, position=None)
 
 
 class Writing:
@@ -173,6 +167,19 @@ class Writing:
             [draft.ref.sequence for draft in asked],
         )
         return {asked[ordinal - 1].event.id: position for ordinal, position in rows}
+
+    async def positions_of(self, identifiers: Iterable[EventId]) -> dict[EventId, int]:
+        """Where those of these events are that are there."""
+        keys = {identifier: split_id(identifier) for identifier in identifiers}
+        writers = await self._numbers({writer for writer, _ in keys.values()})
+        rows = await self.connection.fetch(
+            f"SELECT wanted.ordinal, keys.position {_WANTED_KEYS}",
+            self._space,
+            [writers[writer] for writer, _ in keys.values()],
+            [sequence for _, sequence in keys.values()],
+        )
+        known = list(keys)
+        return {known[ordinal - 1]: position for ordinal, position in rows}
 
     async def check_parents(
         self, drafts: Sequence[Draft], there: Collection[EventId], refs: Mapping[EventId, Ref]

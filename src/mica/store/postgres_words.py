@@ -35,7 +35,7 @@ _INTERN_CONTEXTS = f"""
 
 
 class Words:
-    """What a process knows of the numbers of a space. A number is made once and never changes.
+    """What a process knows of the numbers of a space. A number is made once and never means another word.
 
     `numbers` and `context_numbers` belong to the one transaction that writes; what they made counts when `keep` says
     that it was committed.
@@ -62,6 +62,12 @@ class Words:
         for context, number in self._fresh_contexts:
             remember(self._context_numbers, context, number)
         self.begin()
+
+    def forget(self) -> None:
+        """A purge took words away."""
+        self.begin()
+        for cache in (self._numbers, self._words, self._context_numbers, self._contexts):
+            cache.clear()
 
     async def numbers(self, connection: Connection, table: Table, wanted: Iterable[str]) -> dict[str, int]:
         """The numbers of these words, made if need be."""

@@ -15,6 +15,7 @@ from mica.errors import InvalidEvent, InvalidInput
 from mica.model import (
     DEPTH_MAX,
     MARK,
+    PURGED,
     Appended,
     Claim,
     Event,
@@ -24,11 +25,14 @@ from mica.model import (
     Postings,
     Ref,
     Text,
+    Tombstone,
     Work,
     mark_of,
     searchable_text,
     split_id,
+    tombstone_of,
 )
+from mica.store.purging import Purge
 from mica.words import terms, words
 
 
@@ -68,7 +72,8 @@ class Store(Protocol):
 
         The id is the key: an event that is there already counts as repeated when it is the same to the letter, and
         raises DuplicateEvent when it differs. A parent may be unknown; a known one must fit in root and depth, else
-        InvalidEvent.
+        InvalidEvent. Where either is a tombstone, the other counts as repeated, so nothing purged comes back. A new
+        event that a kept purge takes is stored as its tombstone.
         """
 
     async def event(self, identifier: EventId) -> Event | None:
@@ -151,6 +156,27 @@ class Store(Protocol):
         `at_least`.
         """
 
+    # -- Purge: `mica.store.purging` says what goes, a store makes it go
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever something was purged, by whichever process; as of this store's last write."""
+
+    async def bury(self, identifiers: Sequence[EventId], told: Tombstone) -> int:
+        """Replace these events by their tombstones in one step, with all that only they referred to.
+
+        Returns how many were replaced; what is unknown or a tombstone already is left alone.
+        """
+
+    async def keep_purge(self, purge: Purge) -> None:
+        """Apply this purge to whatever is appended from now on. Keeping it twice is fine."""
+
+    async def purges(self) -> list[Purge]:
+        """Every purge that is kept, oldest first."""
+
+    async def scrub(self) -> list[str]:
+        """Leave no copy of what was purged in the store's own files; returns what could not be done, in sentences."""
+
     async def close(self) -> None:
         """Release files and threads. Closing twice is fine; using a closed store raises StoreUnavailable."""
 
@@ -178,6 +204,8 @@ def check_event(event: Event, parent: Placed | None) -> None:
         split_id(event.parent_id)
     if event.name == MARK:
         mark_of(event)
+    elif event.name == PURGED:
+        tombstone_of(event)
     if not 0 <= event.depth <= DEPTH_MAX:
         raise InvalidEvent(f"event {event.id!r} has depth {event.depth}; 0 to {DEPTH_MAX:,} are possible")
     check_lineage(event, parent)

@@ -23,10 +23,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import apsw
 import msgspec
 
-from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, StoreBusy, StoreUnavailable
+from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, StoreBusy, StoreFull, StoreUnavailable
 from mica.model import (
+    EMPTY,
     MARK,
     ORIGINS,
+    PURGED,
     Appended,
     Claim,
     Context,
@@ -36,9 +38,11 @@ from mica.model import (
     Posting,
     Postings,
     Text,
+    Tombstone,
     Work,
     WriterId,
     event_id,
+    is_tombstone,
     mark_of,
     microseconds,
     name_pattern,
@@ -71,8 +75,10 @@ from mica.store.protocol import (
     stale_texts,
     wanted_terms,
 )
+from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.sqlite_blocks import STEP_EVENTS, Blocks, Wanted
 from mica.store.sqlite_file import COLUMNS, Key, Row, open_file, translated
+from mica.store.sqlite_purge import bury, truncate_log
 from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
 from mica.words import terms_of, words
 
@@ -85,6 +91,7 @@ VACUUM_PAGES = (
     2_000  # given back after a step of ageing, some 10 ms; more than a step frees, so that a backlog goes too
 )
 RETRY_S = 0.005, 0.03  # between two tries, at random, so that writers do not keep step
+READERS_S = 10  # how long a purge waits for those who read in the log: an answer takes less, a forgotten reader longer
 
 _ORIGIN = {origin: number for number, origin in enumerate(ORIGINS)}
 _INSERT = f"INSERT INTO events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -133,9 +140,13 @@ class SqliteCore:
         self._places: dict[EventId, Place] = {}
         self._read_contexts: dict[int, Context] = {}
         self._read_words: dict[tuple[str, int], str] = {}
+        self._outstanding = Outstanding()
+        self._highest_number = 0  # of a word that a purge took
+        self.generation = -1  # of the words that are remembered: a purge takes some away
         with translated(path):
             self._connection = open_file(path, busy_ms=busy_ms)
-        self._blocks = Blocks(self._connection)
+            self._blocks = Blocks(self._connection)
+            self._follow_purges()
 
     @cached_property
     def space(self) -> str:
@@ -153,9 +164,9 @@ class SqliteCore:
                 parent = None if above is None else places.get(above) or self._place(above)
                 check_event(event, parent)
                 if identifier not in known and identifier not in fresh:
-                    fresh[identifier] = event
-                    places[identifier] = place = self._new_place(event, parent)
-                    rows.append(self._row(event, place, parent, position))
+                    fresh[identifier] = kept = self._outstanding.applied(event)
+                    places[identifier] = place = self._new_place(kept, parent)
+                    rows.append(self._row(kept, place, parent, position))
                     position += 1
                 elif self._differs(event, fresh.get(identifier)):
                     raise DuplicateEvent(identifier)
@@ -443,7 +454,7 @@ class SqliteCore:
         with self._writing():
             return self._thaw(positions)
 
-    def _thaw(self, positions: Sequence[int]) -> int:
+    def _thaw(self, positions: Iterable[int]) -> int:
         """The same inside of a transaction."""
         rows = self._blocks.take_apart(positions) if self._blocks.is_used else []
         self._connection.executemany(_INSERT, [self._thawed(row) for row in rows])
@@ -455,6 +466,38 @@ class SqliteCore:
             return (*rest, None, self._payload_number(data))
         return (*rest, data if data is None else data.decode(), payload)
 
+    def bury(self, identifiers: Sequence[EventId], told: Tombstone) -> int:
+        with self._writing():
+            known = (self.event(identifier) for identifier in dict.fromkeys(identifiers))
+            content = [event for event in known if event is not None and not is_tombstone(event)]
+            if content:
+                self._thaw(event.position or 0 for event in content)
+                name, context = self._number("names", PURGED), self._context_number(EMPTY)
+                bury(self._connection, content, told, name=name, context=context)
+        self._forget()
+        return len(content)
+
+    def keep_purge(self, purge: Purge) -> None:
+        with self._writing():
+            self._connection.execute(
+                "INSERT INTO purges (id, purge) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                (purge.told.purge, msgspec.json.encode(purge).decode()),
+            )
+            self._connection.execute("UPDATE space SET generation = generation + 1")
+
+    def purges(self) -> list[Purge]:
+        rows = self._rows("SELECT purge FROM purges")
+        return list(Outstanding(msgspec.json.decode(row[0], type=Purge) for row in rows).purges)
+
+    def compact(self) -> None:
+        """Write the whole file anew. Pages that SQLite splits keep copies of old rows where no row is any more."""
+        with translated(self._path):
+            self._connection.execute("VACUUM")
+
+    def truncate_log(self) -> bool:
+        with translated(self._path):
+            return truncate_log(self._connection)
+
     def close(self) -> None:
         self._connection.close()
 
@@ -465,6 +508,7 @@ class SqliteCore:
         with translated(self._path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._follow_purges()
                 self._blocks.follow()
                 yield
                 self._connection.execute("COMMIT")
@@ -487,6 +531,14 @@ class SqliteCore:
                 yield
             finally:
                 self._connection.execute("COMMIT")
+
+    def _follow_purges(self) -> None:
+        """Forget the numbers of words that a purge may have taken away, and know what it takes from now on."""
+        generation, highest = self._one("SELECT generation, highest_number FROM space")
+        if generation != self.generation:
+            self._forget()
+            self._outstanding = Outstanding(self.purges())
+            self.generation, self._highest_number = generation, highest
 
     def _forget(self) -> None:
         self._blocks.forget()
@@ -520,7 +572,7 @@ class SqliteCore:
 
     def _differs(self, event: Event, known: Event | None) -> bool:
         known = known or self.event(event.id)
-        return known is None or msgspec.structs.replace(known, position=event.position) != event
+        return known is None or not may_stand_for(known, event)
 
     def _new_place(self, event: Event, parent: Place | None) -> Place:
         own = root = self._key(event.id)
@@ -582,12 +634,20 @@ class SqliteCore:
         column = "term" if table == "terms" else "name"
         row = self._connection.execute(f"SELECT id FROM {table} WHERE {column} = ?", (word,)).fetchone()
         if row is None:
-            self._connection.execute(f"INSERT INTO {table} ({column}) VALUES (?)", (word,))
+            new = (self._next_number(table), word)
+            self._connection.execute(f"INSERT INTO {table} (id, {column}) VALUES (?, ?)", new)
             number = self._connection.last_insert_rowid()
         else:
             number = row[0]
         remember(known, word, number)
         return number
+
+    def _next_number(self, table: str) -> int | None:
+        """A number that no word of this table had before a purge, which others may remember; None: any new one."""
+        if not self._highest_number:
+            return None
+        highest = f"coalesce((SELECT id FROM {table} ORDER BY id DESC LIMIT 1), 0)"
+        return int(self._one(f"SELECT max({highest}, ?) + 1", (self._highest_number,))[0])
 
     def _context_number(self, context: Context) -> int:
         last, number = self._last_context  # events in a row mostly share one: comparing it costs less than hashing it
@@ -598,10 +658,11 @@ class SqliteCore:
             return known
         name = bytes.fromhex(context.id)
         session = None if context.session is None else self._number("sessions", context.session)
+        given = context.agent, context.user, context.task, context.correlation, labels_text(context)
         self._connection.execute(
-            """INSERT INTO contexts (digest, session, agent, user, task, correlation, labels)
-            VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING""",
-            (name, session, context.agent, context.user, context.task, context.correlation, labels_text(context)),
+            """INSERT INTO contexts (id, digest, session, agent, user, task, correlation, labels)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING""",
+            (self._next_number("contexts"), name, session, *given),
         )
         if self._connection.changes():
             number = self._connection.last_insert_rowid()
@@ -906,6 +967,27 @@ class SqliteStore:
     verify = threaded(SqliteCore.verify)
     rebuild = threaded(SqliteCore.rebuild)
     thaw = threaded(SqliteCore.thaw)
+    bury = threaded(SqliteCore.bury)
+    keep_purge = threaded(SqliteCore.keep_purge)
+    purges = threaded(SqliteCore.purges)
+
+    @property
+    def generation(self) -> int:
+        return -1 if self._core is None else self._core.generation
+
+    async def scrub(self) -> list[str]:
+        left = []
+        try:
+            await self.run(SqliteCore.compact)
+        except (StoreFull, StoreBusy) as error:
+            left.append(f"{self._path} could not be written anew and may hold copies on its free pages: {error}")
+        until = asyncio.get_running_loop().time() + READERS_S
+        while not await self.run(SqliteCore.truncate_log):
+            if asyncio.get_running_loop().time() > until:
+                left.append(f"{self._path}-wal is read by another process and may hold copies; end it and purge again")
+                break
+            await asyncio.sleep(random.uniform(*RETRY_S))
+        return left
 
     async def age(self, before: datetime, *, limit: int = STEP_EVENTS, at_least: int = 1) -> int:
         # On a thread and a connection of its own: whoever reads in this process does not stand behind it.

@@ -1,9 +1,13 @@
 -- The log and what is derived from it. Times are microseconds since 1970 in UTC.
 
+-- The generation grows with every purge: then processes forget what they cache. The highest number is that of a word
+-- which a purge removed; none is used twice.
 CREATE TABLE space (
     id TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     last_position INTEGER NOT NULL DEFAULT 0,     -- of the log; never taken back
+    generation INTEGER NOT NULL DEFAULT 0,
+    highest_number INTEGER NOT NULL DEFAULT 0,
     reshaped INTEGER NOT NULL DEFAULT 0           -- grows when blocks change: forget what is cached
 ) STRICT;
 
@@ -116,11 +120,13 @@ CREATE TABLE block_payloads (
     PRIMARY KEY (payload, block)
 ) STRICT, WITHOUT ROWID;
 
--- The triggers let work pass that has its row here. It exists only inside the transaction that needs it.
-CREATE TABLE authority (work TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT;
-
--- An event is never changed.
+-- An event is never changed, except that a purge leaves a tombstone in its place.
 CREATE TRIGGER events_are_immutable BEFORE UPDATE ON events
+WHEN NOT EXISTS (SELECT 1 FROM authority WHERE work = 'purge')
+    OR (new.position, new.writer, new.sequence, new.at, new.root_writer, new.root_sequence, new.depth, new.origin)
+        <> (old.position, old.writer, old.sequence, old.at, old.root_writer, old.root_sequence, old.depth, old.origin)
+    OR (new.parent_writer, new.parent_sequence) IS NOT (old.parent_writer, old.parent_sequence)
+    OR new.name IS NOT (SELECT id FROM names WHERE name = 'event.purged')
 BEGIN
     SELECT RAISE (ABORT, 'events are never changed');
 END;
@@ -155,6 +161,15 @@ WHEN NOT EXISTS (SELECT 1 FROM authority WHERE work = 'age')
 BEGIN
     SELECT RAISE (ABORT, 'what leads to blocks is never removed');
 END;
+
+-- Purges that are applied to whatever arrives later. They hold digests, never the text that was purged.
+CREATE TABLE purges (
+    id TEXT PRIMARY KEY,               -- of the event that records it
+    purge TEXT NOT NULL                -- JSON
+) STRICT;
+
+-- The triggers let work pass that has its row here. It exists only inside the transaction that needs it.
+CREATE TABLE authority (work TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT;
 
 -- Full text, derived from events by `mica rebuild`.
 CREATE TABLE texts (

@@ -1,0 +1,170 @@
+"""purge, retain, pin, unpin: content that must go, or must not."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from mica.cli.events import event_text
+from mica.cli.output import Moment, Output, counted, memory_command, one_line
+from mica.errors import InvalidInput
+from mica.inject.documents import event_documents
+from mica.memory import Memory
+from mica.store.purging import Purged
+
+SESSIONS_SHOWN = 5
+
+
+@click.command()
+@click.argument("references", metavar="[ID]…", nargs=-1)
+@click.option("--value", metavar="TEXT", help="Holding this text, as it is written, in data, name or context.")
+@click.option("--ask-value", is_flag=True, help="Ask for the value, so that no shell remembers it.")
+@click.option("--session", help="Of this session.")
+@click.option("--agent", help="Of this agent.")
+@click.option("--user", help="Of this user.")
+@click.option("--since", type=Moment(), help="From this time on, or this long ago (2h, 3d).")
+@click.option("--until", type=Moment(), help="Before this time.")
+@click.option("--reason", default="purged by hand", show_default=True, help="What the tombstones say.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@memory_command
+async def purge(
+    memory: Memory,
+    output: Output,
+    *,
+    references: tuple[str, ...],
+    value: str | None,
+    ask_value: bool,
+    session: str | None,
+    agent: str | None,
+    user: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    reason: str,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Remove the content of events, from everywhere, for good; a tombstone without content stays in each place.
+
+    Events must fit every given option; of several IDs, which are ids or positions, any. It shows what would go and
+    asks. What it cannot reach is named in the result: see docs/purge.md.
+
+    Example: mica purge --value sk-live-4242 --reason "leaked key"
+    """
+    if ask_value:
+        value = str(click.prompt("value", hide_input=True, err=True))
+
+    async def purged(*, dry_run: bool) -> Purged:
+        return await memory.purge(
+            ids=references,
+            value=value,
+            session=session,
+            agent=agent,
+            user=user,
+            since=since,
+            until=until,
+            reason=reason,
+            dry_run=dry_run,
+        )
+
+    found = await purged(dry_run=True)
+    if not dry_run and not yes:
+        _show_found(Console(stderr=True, highlight=False), found)
+        if not sys.stdin.isatty():
+            raise InvalidInput("nothing was purged: there is nobody to ask; give --yes")
+        click.confirm("Remove their content for good?", abort=True, err=True)
+    done = found if dry_run else await purged(dry_run=False)
+    document = {
+        "events": done.events,
+        "ids": done.ids,
+        "names": done.names,
+        "sessions": done.sessions,
+        "first": event_documents(done.first),
+        "record": done.record,
+        "exports": done.exports,
+        "removed": done.removed,
+        "unreached": done.unreached,
+        "dry_run": dry_run,
+    }
+    output.show(document, lambda console: _show_found(console, done) if dry_run else _show_done(console, done))
+
+
+def _show_found(console: Console, found: Purged) -> None:
+    """What would go."""
+    names = ", ".join(f"{name} ×{number:,}" for name, number in found.names.items())
+    console.print(escape(f"{counted(found.events, 'event')}{': ' if names else ''}{one_line(names, 500)}"))
+    for event in found.first:
+        console.print(f"  {event_text(event, console.width - 40)}", overflow="ellipsis", no_wrap=True)
+    if found.sessions:
+        shown = ", ".join(one_line(session, 60) for session in found.sessions[:SESSIONS_SHOWN])
+        more = len(found.sessions) - SESSIONS_SHOWN
+        console.print(escape(f"  of {shown}{f' and {more:,} more' if more > 0 else ''}"), soft_wrap=True)
+
+
+def _show_done(console: Console, done: Purged) -> None:
+    console.print(f"[green]✓[/] {counted(done.events, 'event')} purged")
+    for said, paths in (("rewritten", done.exports), ("removed", done.removed)):
+        for path in paths:
+            console.print(f"[green]✓[/] {said}: {escape(path)}", soft_wrap=True)
+    for line in done.unreached:
+        console.print(f"[yellow]→[/] not reached: {escape(line)}", soft_wrap=True)
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@memory_command
+async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
+    """Purge bulk events whose time is over, as [retention] is set; off unless enabled there.
+
+    Marks, steps, prompts, outcomes, judgments, crystals, receipts and what they cite are kept. See docs/purge.md.
+
+    Example: mica retain --dry-run
+    """
+    done = await memory.retain(dry_run=dry_run)
+
+    def for_people(console: Console) -> None:
+        total = counted(sum(done.classes.values()), "event")
+        classes = ", ".join(f"{name} {number:,}" for name, number in done.classes.items())
+        console.print(f"{total} {'would go' if dry_run else 'purged'}{f': {classes}' if classes else ''}")
+        if done.archive is not None:
+            console.print(f"[green]✓[/] archived: {escape(done.archive)}", soft_wrap=True)
+        for line in done.unreached:
+            console.print(f"[yellow]→[/] not reached: {escape(line)}", soft_wrap=True)
+
+    output.show(done, for_people)
+
+
+@click.command()
+@click.argument("references", metavar="ID…", nargs=-1, required=True)
+@memory_command
+async def pin(memory: Memory, output: Output, *, references: tuple[str, ...]) -> None:
+    """Keep events for good, whatever retention is set to.
+
+    Example: mica pin 12
+    """
+    events = [await memory.event(reference) for reference in references]
+    memory.pin(*events)
+    output.show(
+        {"pinned": [event.id for event in events]},
+        lambda console: console.print(f"pinned {counted(len(events), 'event')}"),
+    )
+
+
+@click.command()
+@click.argument("references", metavar="ID…", nargs=-1, required=True)
+@memory_command
+async def unpin(memory: Memory, output: Output, *, references: tuple[str, ...]) -> None:
+    """Let retention take events again.
+
+    Example: mica unpin 12
+    """
+    events = [await memory.event(reference) for reference in references]
+    memory.unpin(*events)
+    output.show(
+        {"unpinned": [event.id for event in events]},
+        lambda console: console.print(f"unpinned {counted(len(events), 'event')}"),
+    )

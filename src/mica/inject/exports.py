@@ -1,0 +1,106 @@
+"""Files of exported events: written whole or not at all, and rewritten when a purge takes events that are in them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import IO, TypeAlias
+
+import msgspec
+
+from mica.errors import InvalidEvent, InvalidInput
+from mica.inject.documents import event_document
+from mica.model import PURGED, Context, Event, EventId, split_id
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """Where to write a file that takes the place of the old one when all is written. Raises InvalidInput."""
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe
+            with path.open("wb") as stream:
+                yield stream
+            return
+        unnamed = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:
+            try:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+                if path.exists():
+                    unnamed.chmod(path.stat().st_mode & 0o777)
+                unnamed.replace(path)
+            except BaseException:
+                unnamed.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+class _Scope(msgspec.Struct):
+    session: str | None = None
+    agent: str | None = None
+    user: str | None = None
+    task: str | None = None
+    correlation: str | None = None
+    labels: dict[str, str] = {}
+
+
+class _Line(msgspec.Struct):
+    """What a line says of an event; what it leaves out is None or empty."""
+
+    id: EventId
+    name: str | None = None
+    at: datetime | None = None
+    context: _Scope | None = None
+    data: msgspec.Raw = msgspec.Raw()
+
+    def event(self) -> Event | None:
+        """The event, as far as a selection looks at it; None when the line does not hold all of that."""
+        if self.name is None or self.at is None or self.context is None or not bytes(self.data):
+            return None
+        fields = {name: getattr(self.context, name) for name in ("session", "agent", "user", "task", "correlation")}
+        context = Context(**fields, labels=tuple(sorted(self.context.labels.items())))
+        return Event(id=self.id, name=self.name, at=self.at, body=bytes(self.data), context=context, root_id=self.id)
+
+
+_Stone: TypeAlias = Callable[[EventId, Event | None], Event | None]
+_lines_of = msgspec.json.Decoder(_Line)
+_fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def rewrite(path: Path, stone_of: _Stone) -> int:
+    """Replace the lines of purged events by their tombstones; every other line stays as it is, to the letter.
+
+    `stone_of` is given an id, and the event where the line holds all of it, and returns the tombstone or None. Returns
+    how many lines were replaced; a file without any is not touched. Raises InvalidInput when it is no export of ours or
+    has no ids by which to know its events, and OSError.
+    """
+    path = path.resolve()  # replacing a link would leave the file behind it as it was
+    if not (count := sum(line is not kept for line, kept in _lines(path, stone_of))):
+        return 0
+    with written(path) as stream:
+        for _, kept in _lines(path, stone_of):
+            stream.write(kept)
+    return count
+
+
+def _lines(path: Path, stone_of: _Stone) -> Iterator[tuple[bytes, bytes]]:
+    """Each line, and what stands in its place: itself unless its event was purged."""
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                read = _lines_of.decode(line)
+                split_id(read.id)
+            except (msgspec.DecodeError, InvalidEvent) as error:
+                raise InvalidInput(f"{path} is no export of events with ids, see line {number}") from error
+            stone = None if read.name == PURGED else stone_of(read.id, read.event())
+            if stone is None:
+                yield line, line
+            else:
+                document = event_document(stone, tuple(_fields_of.decode(line)))
+                yield line, msgspec.json.encode(document) + b"\n"

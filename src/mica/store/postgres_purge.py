@@ -1,0 +1,113 @@
+"""How a purge changes a space on a server: rows become tombstones, and words nobody uses any more go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from mica.model import EMPTY, PURGED, Event, Tombstone, microseconds, searchable_text, utc_now
+from mica.store.postgres_server import Connection
+from mica.store.postgres_words import Words
+from mica.store.purging import Outstanding, Purge
+from mica.words import terms
+
+AUTHORITY = "purge"
+TABLES = ("events", "keys", "payloads", "contexts", "names", "sessions", "terms", "texts", "postings")
+
+# The words of a table, and who refers to them. Sessions come after the contexts that name them.
+_REFERRED = {
+    "names": ("SELECT FROM events WHERE space = $1 AND name = names.id",),
+    "contexts": ("SELECT FROM events WHERE space = $1 AND context = contexts.id",),
+    "sessions": (
+        "SELECT FROM contexts WHERE space = $1 AND session = sessions.id",
+        "SELECT FROM texts WHERE space = $1 AND session = sessions.id",
+    ),
+    "terms": ("SELECT FROM postings WHERE space = $1 AND term = terms.id",),
+}
+_USED = """SELECT array_agg(DISTINCT events.name), array_agg(DISTINCT events.context),
+        array_agg(DISTINCT contexts.session), array_agg(DISTINCT events.payload)
+    FROM unnest($2::bigint[], $3::bigint[]) AS wanted (at, position)
+    JOIN events ON events.space = $1 AND events.at = wanted.at AND events.position = wanted.position
+    JOIN contexts ON contexts.space = $1 AND contexts.id = events.context"""
+_BURY = """UPDATE events SET name = $4, context = $5, data = $6, payload = NULL, error = false
+    FROM unnest($2::bigint[], $3::bigint[]) AS wanted (at, position)
+    WHERE events.space = $1 AND events.at = wanted.at AND events.position = wanted.position"""
+
+
+async def bury(connection: Connection, space: int, words: Words, events: Sequence[Event], told: Tombstone) -> None:
+    """Replace these events by tombstones inside of a transaction that holds the lock of its space."""
+    places = [microseconds(event.at) for event in events], [event.position for event in events]
+    name = (await words.numbers(connection, "names", [PURGED]))[PURGED]
+    context = (await words.context_numbers(connection, [EMPTY]))[EMPTY]
+    async with _authority(connection, space):
+        names, contexts, sessions, payloads = await connection.fetchrow(_USED, space, *places)
+        used = {"names": names, "contexts": contexts, "sessions": sessions}
+        used["terms"] = await _unindexed(connection, space, events)
+        await connection.execute(_BURY, space, *places, name, context, msgspec.json.encode(told))
+        for table, referring in _REFERRED.items():
+            unused = " AND ".join(f"NOT EXISTS ({reference})" for reference in referring)
+            await connection.execute(
+                f"DELETE FROM {table} WHERE space = $1 AND id = ANY ($2::integer[]) AND {unused}", space, used[table]
+            )
+        await connection.execute(
+            """DELETE FROM payloads WHERE space = $1 AND digest = ANY ($2::bytea[])
+                AND NOT EXISTS (SELECT FROM events WHERE space = $1 AND payload = payloads.digest)""",
+            space,
+            payloads,
+        )
+    await passed(connection, space)
+
+
+async def keep_purge(connection: Connection, space: int, purge: Purge) -> None:
+    await connection.execute(
+        "INSERT INTO purges (space, id, purge) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        space,
+        purge.told.purge,
+        msgspec.json.encode(purge),
+    )
+    await passed(connection, space)
+
+
+async def outstanding(connection: Connection, space: int) -> Outstanding:
+    """The purges that this space keeps."""
+    rows = await connection.fetch("SELECT purge FROM purges WHERE space = $1", space)
+    return Outstanding(msgspec.json.decode(encoded, type=Purge) for (encoded,) in rows)
+
+
+async def passed(connection: Connection, space: int) -> None:
+    """Tell every process that what it caches may be gone."""
+    await connection.execute("UPDATE spaces SET generation = generation + 1 WHERE number = $1", space)
+
+
+@asynccontextmanager
+async def _authority(connection: Connection, space: int) -> AsyncIterator[None]:
+    """Let changes pass the triggers, in this transaction only."""
+    row = (space, AUTHORITY, microseconds(utc_now()))
+    await connection.execute("INSERT INTO authority (space, work, at) VALUES ($1, $2, $3)", *row)
+    yield
+    await connection.execute("DELETE FROM authority WHERE space = $1 AND work = $2", space, AUTHORITY)
+
+
+async def _unindexed(connection: Connection, space: int, events: Iterable[Event]) -> list[int]:
+    """Take events out of full text; the numbers of their terms."""
+    pairs = [(event.position, term) for event in events for term in sorted(set(terms(searchable_text(event) or "")))]
+    rows = await connection.fetch(
+        "SELECT id, name FROM terms WHERE space = $1 AND name = ANY ($2)", space, sorted({term for _, term in pairs})
+    )
+    numbers = {name: number for number, name in rows}
+    known = [(numbers[term], position) for position, term in pairs if term in numbers]
+    await connection.execute(
+        """DELETE FROM postings USING unnest($2::integer[], $3::bigint[]) AS wanted (term, position)
+        WHERE postings.space = $1 AND postings.term = wanted.term AND postings.position = wanted.position""",
+        space,
+        [number for number, _ in known],
+        [position for _, position in known],
+    )
+    await connection.execute(
+        "DELETE FROM texts WHERE space = $1 AND position = ANY ($2::bigint[])",
+        space,
+        [event.position for event in events],
+    )
+    return sorted(numbers.values())

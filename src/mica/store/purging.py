@@ -1,0 +1,319 @@
+"""What a purge takes, and how it is remembered: what engines share, without a word of what was purged.
+
+A purge chooses events by a `Selection`. Those that are stored become tombstones. Others may still be on their way, in
+the segments of another process or on another machine; for them the store keeps the purge, and its append turns them
+into tombstones when they arrive. A kept `Purge` holds no text that it was asked by, only salted digests.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Protocol
+
+import msgspec
+
+from mica.errors import InvalidInput
+from mica.model import Event, EventId, EventQuery, Tombstone, is_tombstone, tombstone
+
+PURGE = "log.purged"  # records a purge
+EXPORTED = "log.exported"  # records a file that holds events
+RECORDS = (PURGE, EXPORTED)
+VALUE_CHARACTERS_MAX = 10_000  # a private key has some thousand; a longer text is an event, which has an id
+SALT_BYTES = 16
+SELECT_EVENTS = 1_000  # read at a time
+BURY_EVENTS = 500  # in one transaction: others wait for it for some tens of milliseconds
+FIRST_EVENTS = 5  # shown before a person agrees
+
+# Where a text that was purged may begin in another: at a word, at a sign, at an underscore.
+_BEGINNING = re.compile(r"(?<![^\W_])[^\W_]|[^\w\s]|_")
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events a purge takes: those that fit every given condition. Raises InvalidInput when none is given.
+
+    A value is a text that occurs in a string or key of the data, in the name or in the context, as it is written.
+    """
+
+    ids: frozenset[EventId] = frozenset()  # any of these
+    value: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    user: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None  # exclusive
+
+    def __post_init__(self) -> None:
+        if not self.conditions:
+            raise InvalidInput(
+                "nothing is selected, and a purge never takes everything; give ids, a value, a session, an agent, "
+                "a user or a time"
+            )
+        EventQuery(since=self.since, until=self.until)  # refuses a time without a zone
+        for name in ("value", "session", "agent", "user"):
+            text = getattr(self, name)
+            if text is not None and not text.strip():
+                raise InvalidInput(f"the {name} to purge is {text!r}, which would take nearly everything; give a text")
+        if self.value is not None and len(self.value) > VALUE_CHARACTERS_MAX:
+            raise InvalidInput(
+                f"the value to purge has {len(self.value):,} characters; give {VALUE_CHARACTERS_MAX:,} or fewer, "
+                "or the ids of the events"
+            )
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise InvalidInput(
+                f"since {self.since.isoformat()} is not before until {self.until.isoformat()}; exchange them"
+            )
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The kinds of conditions, without their values."""
+        return tuple(name for name in self.__struct_fields__ if getattr(self, name) not in (None, frozenset()))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that every event of this selection holds."""
+        return tuple(text for text in (self.value, self.session, self.agent, self.user) if text is not None)
+
+    def fits(self, event: Event) -> bool:
+        context = event.context
+        return (
+            not is_tombstone(event)
+            and (not self.ids or event.id in self.ids)
+            and (self.session is None or context.session == self.session)
+            and (self.agent is None or context.agent == self.agent)
+            and (self.user is None or context.user == self.user)
+            and _is_between(event, self.since, self.until)
+            and (self.value is None or _contains(event, self.value))
+            and (event.name not in RECORDS or bool(self.ids or self.texts))
+        )
+
+    def kept(self, *, at: datetime, told: Tombstone) -> Purge | None:
+        """How a store keeps this purge; None when ids name all that it takes: their tombstones are enough."""
+        if self.ids:
+            return None
+        salt = secrets.token_bytes(SALT_BYTES)
+        value = None if self.value is None else self.value.strip()
+        return Purge(
+            told=told,
+            at=at,
+            salt=salt,
+            session=_sealed(self.session, salt),
+            agent=_sealed(self.agent, salt),
+            user=_sealed(self.user, salt),
+            value=_sealed(value, salt),
+            value_characters=len(value or ""),
+            since=self.since,
+            until=self.until,
+        )
+
+
+class Purge(msgspec.Struct, frozen=True, kw_only=True):
+    """A purge as a store keeps it, for events that happened before it and arrive after it."""
+
+    told: Tombstone
+    at: datetime
+    salt: bytes
+    session: bytes | None = None  # digests
+    agent: bytes | None = None
+    user: bytes | None = None
+    value: bytes | None = None
+    value_characters: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def fits(self, event: Event) -> bool:
+        """Whether it takes this event. A value is recognised where a word or a sign begins, not inside of a word."""
+        if event.at > self.at or event.id == self.told.purge or not _is_between(event, self.since, self.until):
+            return False
+        named = [
+            (wanted, getattr(event.context, name))
+            for name in ("session", "agent", "user")
+            if (wanted := getattr(self, name)) is not None
+        ]
+        if event.name in RECORDS and not named and self.value is None:
+            return False
+        if any(_sealed(text, self.salt) != wanted for wanted, text in named):
+            return False
+        return self.value is None or any(self._is_in(text) for text in _strings(event))
+
+    def _is_in(self, text: str) -> bool:
+        size = self.value_characters
+        if len(text) < size:
+            return False
+        starts = (found.start() for found in _BEGINNING.finditer(text, 0, len(text) - size + 1))
+        return any(_sealed(text[start : start + size], self.salt) == self.value for start in starts)
+
+
+class Outstanding:
+    """The purges that a store keeps, as its append applies them. Events newer than all of them cost one comparison."""
+
+    def __init__(self, purges: Iterable[Purge] = ()) -> None:
+        distinct = {purge.told.purge: purge for purge in purges}
+        self.purges = tuple(sorted(distinct.values(), key=lambda purge: (purge.at, purge.told.purge)))
+        self._latest = self.purges[-1].at if self.purges else None
+
+    def applied(self, event: Event) -> Event:
+        """The event, or its tombstone when a purge took it before it arrived."""
+        if self._latest is None or event.at > self._latest or is_tombstone(event):
+            return event
+        taken = next((purge for purge in self.purges if purge.fits(event)), None)
+        return event if taken is None else tombstone(event, taken.told)
+
+
+def may_stand_for(stored: Event, event: Event) -> bool:
+    """Whether an event that is stored is the one given, to the letter, or one of the two is a tombstone of it."""
+    if is_tombstone(stored) or is_tombstone(event):
+        return True
+    return msgspec.structs.replace(stored, position=None) == msgspec.structs.replace(event, position=None)
+
+
+# -- What is stored and fits ------------------------------------------------------------------------------------
+
+
+class Readable(Protocol):
+    """What selecting needs of a store."""
+
+    async def event(self, identifier: EventId) -> Event | None: ...
+
+    async def events(self, query: EventQuery) -> list[Event]: ...
+
+    async def log(self, after: int, *, limit: int) -> list[Event]: ...
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a selection takes, as a person is asked about it."""
+
+    ids: tuple[EventId, ...]
+    names: dict[str, int]  # how many of each name
+    sessions: tuple[str, ...]
+    first: tuple[Event, ...]  # a few of them, oldest first
+
+
+async def find(store: Readable, selection: Selection) -> Found:
+    """What of the stored events fits now."""
+    ids: list[EventId] = []
+    names: Counter[str] = Counter()
+    sessions: set[str] = set()
+    first: list[Event] = []
+    async for events in fitting(store, selection):
+        ids += [event.id for event in events]
+        names.update(event.name for event in events)
+        sessions.update(event.context.session for event in events if event.context.session is not None)
+        first = sorted([*first, *events], key=lambda event: (event.at, event.position or 0))[:FIRST_EVENTS]
+    return Found(
+        ids=tuple(ids), names=dict(sorted(names.items())), sessions=tuple(sorted(sessions)), first=tuple(first)
+    )
+
+
+async def fitting(store: Readable, selection: Selection) -> AsyncIterator[list[Event]]:
+    """The stored events that fit, some at a time, each once."""
+    if selection.ids:
+        found = [await store.event(identifier) for identifier in sorted(selection.ids)]
+        read = _once([event for event in found if event is not None])
+    elif selection.conditions == ("value",):
+        read = _whole_log(store)
+    else:
+        read = _latest_first(store, selection)
+    async for events in read:
+        if fits := [event for event in events if selection.fits(event)]:
+            yield fits
+
+
+async def _once(events: list[Event]) -> AsyncIterator[list[Event]]:
+    yield events
+
+
+async def _whole_log(store: Readable) -> AsyncIterator[list[Event]]:
+    after = 0
+    while events := await store.log(after, limit=SELECT_EVENTS):
+        yield events
+        after = events[-1].position or 0
+
+
+async def _latest_first(store: Readable, selection: Selection) -> AsyncIterator[list[Event]]:
+    """By the indexes of the store, going back in time."""
+    query = EventQuery(
+        session=selection.session,
+        agent=selection.agent,
+        user=selection.user,
+        since=selection.since,
+        until=selection.until,
+        limit=SELECT_EVENTS,
+    )
+    seen: set[EventId] = set()
+    while True:
+        events = await store.events(query)
+        yield [event for event in events if event.id not in seen]
+        if query.limit is None or len(events) < query.limit:
+            return
+        oldest = events[0].at
+        seen = {event.id for event in events if event.at == oldest}
+        until = oldest + timedelta(microseconds=1)
+        if until == query.until:  # all of one moment: only a longer list leads beyond it
+            query = msgspec.structs.replace(query, limit=2 * query.limit)
+        else:
+            query = msgspec.structs.replace(query, until=until, limit=SELECT_EVENTS)
+
+
+# -- What an event says -----------------------------------------------------------------------------------------
+
+
+def _is_between(event: Event, since: datetime | None, until: datetime | None) -> bool:
+    return (since is None or event.at >= since) and (until is None or event.at < until)
+
+
+def _contains(event: Event, value: str) -> bool:
+    return any(value in text for text in _strings(event, unless_without=value.encode("utf-8", "surrogatepass")))
+
+
+def _strings(event: Event, unless_without: bytes = b"") -> Iterator[str]:
+    """Every string of an event. Its data is left out when it cannot contain these bytes."""
+    yield event.name
+    context = event.context
+    for name in context.__struct_fields__:
+        if name != "labels" and (text := getattr(context, name)) is not None:
+            yield text
+    for label in context.labels:
+        yield from label
+    # Without an escape, a string stands in the JSON as it is.
+    if unless_without in event.body or b"\\" in event.body:
+        waiting: list[object] = [event.data]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, dict):
+                yield from value
+                waiting += value.values()
+            elif isinstance(value, list):
+                waiting += value
+
+
+def _sealed(text: str | None, salt: bytes) -> bytes | None:
+    if text is None:
+        return None
+    return blake2b(text.encode("utf-8", "surrogatepass"), key=salt, digest_size=16).digest()
+
+
+def steps(identifiers: Sequence[EventId]) -> Iterator[Sequence[EventId]]:
+    """Identifiers in the portions of one transaction each."""
+    for start in range(0, len(identifiers), BURY_EVENTS):
+        yield identifiers[start : start + BURY_EVENTS]
+
+
+class Purged(msgspec.Struct, frozen=True, kw_only=True):
+    """What a purge did, or would do."""
+
+    events: int
+    ids: tuple[EventId, ...]  # now tombstones
+    names: dict[str, int]  # how many events had which name
+    sessions: tuple[str, ...]
+    first: tuple[Event, ...]  # the oldest, for a person to recognise them; empty when they are gone
+    record: EventId | None = None  # the event that records the purge; None when it was only tried
+    exports: tuple[str, ...] = ()  # files that were rewritten
+    removed: tuple[str, ...] = ()  # damaged segments that were removed
+    unreached: tuple[str, ...] = ()  # what a person must see to, one sentence each

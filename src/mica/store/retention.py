@@ -1,0 +1,71 @@
+"""Which events retention takes: bulk events that are old enough and that nothing worth keeping refers to."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from mica.model import Event, EventId, is_tombstone, name_pattern
+from mica.settings import RetentionSettings
+from mica.store.purging import SELECT_EVENTS, Readable
+
+RETENTION = "retention"  # how the reason of its tombstones begins
+PINNED, UNPINNED = "log.pinned", "log.unpinned"
+DEEP = 10  # an event further below its root is deep (E-24)
+
+Class: TypeAlias = Literal["default", "deep", "error"]
+
+_ID = re.compile(rb"\b[0-7][0-9a-hjkmnp-tv-z]{25}-[0-7][0-9a-f]{15}\b")
+
+
+class Retained(msgspec.Struct, frozen=True, kw_only=True):
+    """What retention did, or would do."""
+
+    classes: dict[str, int]  # how many events of each class went
+    archive: str | None = None  # the file that they were written to first
+    unreached: tuple[str, ...] = ()
+
+
+def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelta]:
+    """The class of an event and how long it is kept; of several that it belongs to, the longest."""
+    days: list[tuple[float, Class]] = [(settings.default_days, "default")]
+    if event.depth > DEEP:
+        days.append((settings.deep_days, "deep"))
+    if event.error:
+        days.append((settings.error_days, "error"))
+    longest, name = max(days)
+    return name, timedelta(days=longest)
+
+
+async def due(store: Readable, settings: RetentionSettings, *, now: datetime) -> dict[Class, list[EventId]]:
+    """The events whose time is over, by class.
+
+    An event stays as long as one that is kept for good descends from it directly or names its id, or it is pinned.
+    """
+    kept = [name_pattern(pattern) for pattern in settings.keep]
+    old: dict[EventId, Class] = {}
+    cited: set[EventId] = set()
+    pinned: set[EventId] = set()
+    after = 0
+    while events := await store.log(after, limit=SELECT_EVENTS):
+        for event in events:
+            named = {EventId(found.decode()) for found in _ID.findall(event.body)}
+            if event.name == PINNED:
+                pinned |= named
+            elif event.name == UNPINNED:
+                pinned -= named
+            elif any(pattern.fullmatch(event.name) for pattern in kept):
+                cited |= named if event.parent_id is None else {*named, event.parent_id}
+            elif not is_tombstone(event):
+                name, period = class_of(event, settings)
+                if event.at < now - period:
+                    old[event.id] = name
+        after = events[-1].position or 0
+    found: dict[Class, list[EventId]] = {}
+    for identifier, name in old.items():
+        if identifier not in cited and identifier not in pinned:
+            found.setdefault(name, []).append(identifier)
+    return dict(sorted(found.items()))

@@ -1,0 +1,108 @@
+"""How a purge changes the file of the embedded store: rows become tombstones, and words nobody uses any more go.
+
+What has aged is taken out of its block first: here every event is a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import apsw
+import msgspec
+
+from mica.model import Event, Tombstone, microseconds, searchable_text, utc_now
+from mica.words import terms
+
+AUTHORITY = "purge"
+
+# The words of a table, and who refers to them. Sessions come after the contexts that name them.
+_REFERRED = {
+    "names": ("SELECT 1 FROM events WHERE name = names.id", "SELECT 1 FROM block_names WHERE name = names.id"),
+    "payloads": (
+        "SELECT 1 FROM events WHERE payload = payloads.id",
+        "SELECT 1 FROM block_payloads WHERE payload = payloads.id",
+    ),
+    "contexts": (
+        "SELECT 1 FROM events WHERE context = contexts.id",
+        "SELECT 1 FROM block_contexts WHERE context = contexts.id",
+    ),
+    "sessions": (
+        "SELECT 1 FROM contexts WHERE session = sessions.id",
+        "SELECT 1 FROM texts WHERE session = sessions.id",
+    ),
+    "terms": ("SELECT 1 FROM postings WHERE term = terms.id",),
+}
+_NUMBERED = ("names", "contexts", "sessions", "terms")  # processes remember their numbers
+
+
+def bury(connection: apsw.Connection, events: Sequence[Event], told: Tombstone, *, name: int, context: int) -> None:
+    """Replace these events by tombstones inside of a transaction. The name and the context are those of a tombstone."""
+    positions = msgspec.json.encode([event.position for event in events]).decode()
+    with _authority(connection):
+        used = _used(connection, positions)
+        used["terms"] = _unindexed(connection, events, positions)
+        connection.execute(
+            """UPDATE events SET name = ?, context = ?, data = ?, payload = NULL, error = 0
+            WHERE position IN (SELECT value FROM json_each(?))""",
+            (name, context, msgspec.json.encode(told).decode(), positions),
+        )
+        connection.execute(
+            "UPDATE space SET generation = generation + 1, highest_number = max(highest_number, ?)",
+            (max(_highest(connection, table) for table in _NUMBERED),),
+        )
+        for table, referring in _REFERRED.items():
+            unused = " AND ".join(f"NOT EXISTS ({reference})" for reference in referring)
+            connection.execute(
+                f"DELETE FROM {table} WHERE id IN (SELECT value FROM json_each(?)) AND {unused}",
+                (msgspec.json.encode(used[table]).decode(),),
+            )
+
+
+def truncate_log(connection: apsw.Connection) -> bool:
+    """Bring everything from the log into the file and empty the log; False while another process reads in it."""
+    busy, _, _ = next(iter(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
+    return not busy
+
+
+@contextmanager
+def _authority(connection: apsw.Connection) -> Iterator[None]:
+    """Let changes pass the triggers, in this transaction only; deleted content is overwritten with zeros."""
+    connection.pragma("secure_delete", "on")
+    connection.execute("INSERT INTO authority (work, at) VALUES (?, ?)", (AUTHORITY, microseconds(utc_now())))
+    yield
+    connection.execute("DELETE FROM authority WHERE work = ?", (AUTHORITY,))
+
+
+def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
+    """The numbers of the words that events at these positions refer to, by table."""
+    chosen = "WHERE position IN (SELECT value FROM json_each(?))"
+    used = {
+        table: [row[0] for row in connection.execute(f"SELECT DISTINCT {column} FROM events {chosen}", (positions,))]
+        for table, column in (("names", "name"), ("payloads", "payload"), ("contexts", "context"))
+    }
+    rows = connection.execute(
+        "SELECT DISTINCT session FROM contexts WHERE id IN (SELECT value FROM json_each(?))",
+        (msgspec.json.encode(used["contexts"]).decode(),),
+    )
+    return used | {"sessions": [row[0] for row in rows]}
+
+
+def _unindexed(connection: apsw.Connection, events: Sequence[Event], positions: str) -> list[int]:
+    """Take events out of full text; the numbers of their terms."""
+    found: set[int] = set()
+    for event in events:
+        wanted = msgspec.json.encode(sorted(set(terms(searchable_text(event) or "")))).decode()
+        rows = connection.execute("SELECT id FROM terms WHERE term IN (SELECT value FROM json_each(?))", (wanted,))
+        numbers = [row[0] for row in rows]
+        found.update(numbers)
+        connection.executemany(
+            "DELETE FROM postings WHERE term = ? AND position = ?", [(number, event.position) for number in numbers]
+        )
+    connection.execute("DELETE FROM texts WHERE position IN (SELECT value FROM json_each(?))", (positions,))
+    return sorted(found)
+
+
+def _highest(connection: apsw.Connection, table: str) -> int:
+    row = connection.execute(f"SELECT max(id) FROM {table}").fetchone()
+    return int(row[0] or 0) if row else 0

@@ -1,0 +1,120 @@
+"""mica purge: shown, asked, done, and told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import mica
+from mica.cli import cli
+from mica.testing.residue import residue
+
+VARIABLES = {"XDG_DATA_HOME": "", "XDG_CONFIG_HOME": "", "MICA_HOME": "", "MICA_STORE": ""}
+SECRET = "sk-live-NeedleInTheHay"
+
+
+class Shell:
+    """The `mica` command on one store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = folder / "space.db"
+        self.variables = VARIABLES | {"HOME": str(folder)}
+
+        async def filled() -> None:
+            async with mica.open(self.store, settings=mica.load_settings({"HOME": str(folder)})) as memory:
+                with memory.context(session="s1"):
+                    memory.emit("tool.ran", {"text": SECRET})
+                memory.emit("tool.ran", {"text": "open"})
+
+        asyncio.run(filled())
+
+    def run(self, *arguments: str, input: str | None = None) -> Result:
+        command = [*arguments, "--store", str(self.store)]
+        return CliRunner().invoke(cli, command, env=self.variables, prog_name="mica", input=input)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_it_shows_what_would_go(shell: Shell) -> None:
+    """K-53: nothing goes before somebody agreed."""
+    shown = shell.run("purge", "--value", SECRET, "--dry-run")
+    assert shown.exit_code == 0, shown.output
+    assert "1 event: tool.ran ×1" in shown.stdout
+    assert "#1" in shown.stdout
+    assert "of s1" in shown.stdout
+
+    refused = shell.run("purge", "--value", SECRET)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "nobody to ask; give --yes" in refused.stderr
+    assert residue(shell.store.parent, [SECRET])
+
+
+def test_it_purges_and_tells(shell: Shell) -> None:
+    """U-08, TE-16: and the event is shown as purged, with the reason."""
+    file = shell.store.parent / "export.jsonl"
+    assert shell.run("events", "export", str(file)).exit_code == 0
+
+    done = shell.run("purge", "--value", SECRET, "--reason", "leaked key", "--yes", "--json")
+
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["events"], told["exports"], told["unreached"]) == (1, [str(file)], [])
+    assert residue(shell.store.parent, [SECRET]) == []
+    assert "event.purged" in shell.run("events", "tail").stdout
+    assert "leaked key" in shell.run("events", "tail").stdout
+    assert json.loads(shell.run("events", "show", told["ids"][0], "--json").stdout)["data"]["reason"] == "leaked key"
+    assert "0 events purged" in shell.run("purge", "--value", SECRET, "--yes").stdout
+
+
+def test_a_value_can_be_asked_for(shell: Shell) -> None:
+    """What is purged need not stand in the history of a shell."""
+    done = shell.run("purge", "--ask-value", "--yes", "--json", input=f"{SECRET}\n")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout[done.stdout.index("{") :])["events"] == 1
+    assert SECRET not in done.output
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y\n", False), ("n\n", True), ("\n", True)])
+def test_in_a_terminal_it_asks(shell: Shell, answer: str, left: bool) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "mica", "purge", "1", "--store", str(shell.store)]
+    environment = {**os.environ, **shell.variables}
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as it:
+        os.write(ours, answer.encode())
+        _, asked = it.communicate()
+    os.close(theirs)
+    os.close(ours)
+    assert b"Remove their content for good? [y/N]" in asked
+    assert it.returncode == int(left)
+    assert bool(residue(shell.store.parent, [SECRET])) == left
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 1, "nothing is selected"),
+        (["--value", ""], 1, "the value to purge is ''"),
+        (["--value", "x" * 10_001], 1, "10,001 characters"),
+        (["99"], 1, "no event '99' in this space"),
+        (["nonsense"], 1, "'nonsense' is not an event id"),
+        (["--since", "1d", "--until", "2d"], 1, "is not before until"),
+        (["--since", "whenever"], 2, "'whenever' is no time"),
+        (["--value", SECRET, "--reason", f"has {SECRET}"], 1, "the reason contains what is to be purged"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_goes(shell: Shell, arguments: list[str], code: int, said: str) -> None:
+    result = shell.run("purge", *arguments, "--yes")
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert residue(shell.store.parent, [SECRET])

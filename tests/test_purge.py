@@ -1,0 +1,538 @@
+"""Purge at the front door, on every engine: what goes, what stays, what arrives later, and what is left on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import apsw
+import pytest
+
+import mica
+from mica.errors import InvalidInput, UnknownEvent
+from mica.model import EventQuery
+from mica.observe.leftovers import DAMAGED
+from mica.settings import Settings
+from mica.store.sqlite import SqliteCore
+from mica.testing import HandClock
+from mica.testing.builders import START_AT
+from mica.testing.residue import residue
+
+SECRET = "sk-live-NeedleInTheHay"
+
+
+async def names(memory: mica.Memory) -> list[str]:
+    return [event.name for event in await memory.events(EventQuery(limit=None))]
+
+
+# -- What is selected -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "gone"),
+    [
+        ({"value": SECRET}, {2, 5}),
+        ({"session": "s1"}, {1, 2}),
+        ({"agent": "scout"}, {2, 3}),
+        ({"user": "ann"}, {3}),
+        ({"since": START_AT + timedelta(seconds=3)}, {3, 4, 5}),
+        ({"until": START_AT + timedelta(seconds=3)}, {1, 2}),
+        ({"session": "s1", "agent": "scout"}, {2}),
+        ({"ids": ["#1", 4]}, {1, 4}),
+        ({"ids": [1, 2, 3], "value": SECRET}, {2}),
+        ({"value": "nowhere"}, set()),
+    ],
+)
+async def test_a_purge_takes_what_fits_everything_given(
+    memory: mica.Memory, clock: HandClock, asked: dict[str, object], gone: set[int]
+) -> None:
+    """K-53, U-08"""
+    told: list[tuple[dict[str, str], dict[str, object]]] = [
+        ({"session": "s1"}, {"n": 1}),
+        ({"session": "s1", "agent": "scout"}, {"text": f"use {SECRET}!"}),
+        ({"agent": "scout", "user": "ann"}, {"n": 3}),
+        ({}, {"n": SECRET.lower()}),
+        ({"session": SECRET}, {"n": 5}),
+    ]
+    for where, data in told:
+        clock.move(seconds=1)
+        with memory.context(**where):  # type: ignore[arg-type]  # labels are texts, too
+            memory.emit("it.happened", data)
+    clock.move(seconds=1)
+
+    tried = await memory.purge(**asked, dry_run=True)  # type: ignore[arg-type]  # one table for all kinds
+    assert (tried.events, tried.record) == (len(gone), None)
+    assert await names(memory) == ["it.happened"] * 5
+    done = await memory.purge(**asked, reason="leaked")  # type: ignore[arg-type]
+
+    events = await memory.events(EventQuery(names=("it.happened", "event.purged"), limit=None))
+    assert {event.position for event in events if event.name == "event.purged"} == gone
+    assert {event.id for event in events if event.name == "event.purged"} == set(done.ids)
+    assert await memory.verify() == []
+
+
+async def test_the_purge_is_recorded_without_what_was_purged(memory: mica.Memory) -> None:
+    """TE-16: a reference resolves to content or to a tombstone with its reason; the record says who, when and why."""
+    with memory.context(session="s1"):
+        leaked = memory.emit("it.happened", {"key": SECRET})
+    with memory.context(agent="keeper"):
+        done = await memory.purge(value=SECRET, reason="leaked key")
+
+    assert done.record is not None
+    record = await memory.event(done.record)
+    assert record.name == "log.purged"
+    assert record.data == {"conditions": ["value"], "events": 1, "reason": "leaked key"}
+    assert (record.context.agent, record.origin) == ("keeper", "user")
+    [found] = (await memory.resolve([leaked])).found
+    assert found.data == {"purge": done.record, "reason": "leaked key"}
+    assert await memory.search("key") == []
+
+
+async def test_who_purges_all_of_themselves_is_not_named(memory: mica.Memory) -> None:
+    with memory.context(user="ann"):
+        memory.emit("it.happened")
+        done = await memory.purge(user="ann")
+
+    assert done.record is not None
+    assert (await memory.event(done.record)).context.user is None
+    assert (await memory.purge(user="ann", dry_run=True)).events == 0
+
+
+async def test_records_of_purges_and_exports_outlive_a_purge_by_time(memory: mica.Memory, tmp_path: Path) -> None:
+    (tmp_path / "some.jsonl").touch()
+    memory.exported(tmp_path / "some.jsonl", events=0)
+    memory.emit("it.happened")
+    await memory.purge(value="nowhere")
+
+    assert (await memory.purge(since=START_AT)).events == 1
+    assert await names(memory) == ["log.exported", "event.purged", "log.purged", "log.purged"]
+
+
+NOBODY = "00000000000000000000000000-0000000000000001"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, "nothing is selected, and a purge never takes everything"),
+        ({"value": ""}, "the value to purge is ''"),
+        ({"value": " \n"}, "would take nearly everything"),
+        ({"session": ""}, "the session to purge is ''"),
+        ({"value": "x" * 10_001}, "10,001 characters; give 10,000 or fewer"),
+        ({"since": START_AT, "until": START_AT}, "is not before until"),
+        ({"since": START_AT + timedelta(1), "until": START_AT}, "is not before until"),
+        ({"since": START_AT.replace(tzinfo=None)}, "has no time zone"),
+        ({"value": "key", "reason": "my key"}, "the reason contains what is to be purged"),
+        ({"value": "key", "reason": " "}, "has to have 1 to 200 characters"),
+        ({"value": "key", "reason": "x" * 201}, "has to have 1 to 200 characters"),
+        ({"ids": ["nonsense"]}, "'nonsense' is not an event id"),
+    ],
+)
+async def test_a_purge_that_makes_no_sense_is_refused(memory: mica.Memory, asked: dict[str, object], said: str) -> None:
+    memory.emit("it.happened", {"key": "key"})
+    with pytest.raises(InvalidInput, match=said):
+        await memory.purge(**asked)  # type: ignore[arg-type]  # that is the point
+    assert await names(memory) == ["it.happened"]
+
+
+@pytest.mark.parametrize("unknown", [NOBODY, "99", "#99"])
+async def test_an_unknown_id_is_refused_and_nothing_goes(memory: mica.Memory, unknown: str) -> None:
+    kept = memory.emit("it.happened")
+    with pytest.raises(UnknownEvent, match=unknown):
+        await memory.purge(ids=[kept, unknown])
+    assert await names(memory) == ["it.happened"]
+
+
+# -- What arrives later ---------------------------------------------------------------------------------------
+
+
+async def test_a_value_is_recognised_later_where_a_word_begins(memory: mica.Memory, clock: HandClock) -> None:
+    """U-08: though it is kept as a digest only."""
+    await memory.purge(value="Ann Lee")
+    for text in ("Ann Lee", "for Ann Lee.", "(Ann Lee)", "by_Ann Lee", '{"name":"Ann Lee"}', "-Ann Lee"):
+        memory.emit("it.happened", {"list": [{text: 1}]})
+    with memory.context(user="Ann Lee"):
+        memory.emit("it.happened")
+    for text in ("Ann  Lee", "ann Lee", "JoAnn Lee", "Ann Le", "AnnLee"):
+        memory.emit("it.happened", {"text": text})
+    clock.move(seconds=1)
+    memory.emit("it.happened", {"text": "Ann Lee again"})
+
+    assert await names(memory) == ["log.purged"] + ["event.purged"] * 7 + ["it.happened"] * 6
+    # What stands inside of a word is not recognised on arrival; a purge of what is stored finds it.
+    assert (await memory.purge(value="Ann Lee")).events == 2
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"session": "s1"},
+        {"agent": "scout"},
+        {"user": "ann"},
+        {"session": "s1", "user": "ann", "value": "a word"},
+        {"since": START_AT, "until": START_AT + timedelta(seconds=1)},
+    ],
+)
+async def test_every_condition_holds_for_what_arrives_later(
+    memory: mica.Memory, clock: HandClock, asked: dict[str, object]
+) -> None:
+    """U-08: events that happened before the purge, and only those."""
+    await memory.purge(**asked)  # type: ignore[arg-type]  # one table for all kinds
+    with memory.context(session="s1", agent="scout", user="ann"):
+        memory.emit("it.happened", {"text": "here is a word"})
+    with memory.context(session="s2", agent="other", user="bob"):
+        memory.emit("other.happened", {"text": "here is a word"}, at=clock() - timedelta(days=1))
+    clock.move(seconds=1)
+    with memory.context(session="s1", agent="scout", user="ann"):
+        memory.emit("later.happened", {"text": "here is a word"})
+
+    assert await names(memory) == ["other.happened", "log.purged", "event.purged", "later.happened"]
+
+
+async def test_a_segment_that_turns_up_later_brings_nothing_back(
+    home: Settings, clock: HandClock, tmp_path: Path
+) -> None:
+    """U-08: neither events nor the words that they used."""
+    path = tmp_path / "space" / "space.db"
+    async with mica.open(path, settings=home, clock=clock) as memory:
+        with memory.context(session="q7zxsession"):
+            kept = memory.emit("q7zxname", {"q7zxkey": "x" * 6_000})
+        shutil.copytree(tmp_path / "space" / "space.db-segments", tmp_path / "backup")
+        assert residue(tmp_path / "backup", ["q7zx"])
+        await memory.purge(ids=[kept])
+
+    shutil.copytree(tmp_path / "backup", tmp_path / "space" / "space.db-segments", dirs_exist_ok=True)
+    async with mica.open(path, settings=home, clock=clock) as memory:
+        assert await names(memory) == ["event.purged", "log.purged"]
+        assert await memory.verify() == []
+    assert residue(tmp_path / "space", ["q7zx"]) == []
+
+
+async def test_a_second_import_brings_nothing_back(memory: mica.Memory, tmp_path: Path) -> None:
+    """U-08"""
+    log = tmp_path / "foreign.jsonl"
+    line = {"event_name": "told", "_event_id": "e1", "timestamp": 1_700_000_000, "data": {"text": SECRET}}
+    log.write_text(json.dumps(line) + "\n")
+    await memory.import_log(log)
+    await memory.purge(value=SECRET)
+
+    again = await memory.import_log(log)
+    other = await memory.import_log(log, source="elsewhere")
+
+    assert (again.events, again.repeated, other.events) == (0, 1, 1)
+    assert await names(memory) == ["event.purged", "event.purged", "log.purged"]
+
+
+async def test_a_copy_takes_tombstones_and_purges_along(
+    memory: mica.Memory, clock: HandClock, home: Settings, tmp_path: Path
+) -> None:
+    """K-53: a copy that has the content loses it with the next copy."""
+    memory.emit("it.happened", {"text": SECRET})
+    memory.emit("it.happened", {"text": "open"})
+    await memory.copy_to(tmp_path / "copy.db")
+    assert residue(tmp_path, [SECRET])
+    await memory.purge(value=SECRET)
+
+    await memory.copy_to(tmp_path / "copy.db")
+
+    async with mica.open(tmp_path / "copy.db", settings=home, clock=clock) as copied:
+        assert await names(copied) == ["event.purged", "it.happened", "log.purged"]
+        copied.emit("late", {"text": SECRET})
+        assert "late" not in await names(copied)
+        assert await copied.verify() == []
+
+
+# -- Exports --------------------------------------------------------------------------------------------------
+
+
+def export(memory: mica.Memory, path: Path, events: list[mica.Event], **fields: object) -> None:
+    from mica.inject.documents import event_line
+
+    path.write_bytes(b"".join(event_line(event, **fields) + b"\n" for event in events))  # type: ignore[arg-type]
+    memory.exported(path, events=len(events))
+
+
+async def test_exports_are_rewritten(memory: mica.Memory, tmp_path: Path, clock: HandClock) -> None:
+    """U-08: only the purged lines change; what cannot be rewritten is named."""
+    memory.emit("it.happened", {"text": SECRET})
+    memory.emit("it.happened", {"text": "open"})
+    events = await memory.events()
+    ours, bare, foreign, gone = (tmp_path / name for name in ("ours", "bare", "foreign", "gone"))
+    export(memory, ours, events)
+    ours.chmod(0o640)
+    ours.rename(tmp_path / "elsewhere")
+    ours.symlink_to(tmp_path / "elsewhere")
+    export(memory, bare, events, fields=("name", "data"))
+    export(memory, gone, events)
+    gone.unlink()
+    export(memory, foreign, events)
+    foreign.write_text(f"my notes: {SECRET}\n")
+    before = ours.read_bytes().splitlines()
+
+    done = await memory.purge(value=SECRET)
+
+    assert done.exports == (str(ours),)
+    after = ours.read_bytes().splitlines()
+    assert after[1:] == before[1:]
+    assert json.loads(after[0])["data"] == {"purge": done.record, "reason": "purged by hand"}
+    assert SECRET.encode() not in (tmp_path / "elsewhere").read_bytes()
+    assert ours.is_symlink()
+    assert ours.stat().st_mode & 0o777 == 0o640
+    told = " ".join(done.unreached)
+    assert all(str(path) in told for path in (bare, foreign, gone))
+    assert str(ours) not in told
+    assert foreign.read_text() == f"my notes: {SECRET}\n"
+    assert (await memory.import_log(ours)).repeated == 2
+
+
+# -- What is left on disk -------------------------------------------------------------------------------------
+
+WHERE = ("session", "agent", "user", "task", "correlation", "branch", "text", "why", "tag", "key", "large", "name")
+
+
+async def planted(folder: Path, home: Settings, clock: HandClock, *, aged: bool = False) -> mica.Memory:
+    """A space with needles wherever a text can be, among so many others that pages of the file were split."""
+    memory = await mica.open(folder / "space.db", settings=home, clock=clock)
+    for number in range(600):
+        word = f"{number * 7_919 % 600:03}"
+        needle = f"q7zx{{}}{word}" if number % 20 == 0 else f"{word}w{{}}"
+        told = {where: needle.format(where) for where in WHERE}
+        with memory.context(**{where: told[where] for where in WHERE[:6]}):  # type: ignore[arg-type]  # texts
+            memory.mark(told["text"], why=told["why"], tags=[told["tag"]])
+            memory.emit("it.happened", {told["key"]: [{"deep": told["text"]}], "n": "x" * number})
+            memory.emit(told["name"], {"large": [told["large"], *range(1_500)]})
+    await memory.sizes()
+    clock.move(seconds=1)
+    if aged:
+        assert await memory.age(timedelta(0)) == 1_800
+    return memory
+
+
+NEEDLES = [form for where in WHERE for form in (f"q7zx{where}", f"q7zx{where}".upper())]
+PURGES: dict[str, Callable[[], dict[str, object]]] = {
+    "value": lambda: {"value": "q7zx"},
+    "time": lambda: {"since": START_AT},
+    "ids": lambda: {"ids": range(1, 1_801)},
+}
+
+
+@pytest.mark.parametrize("aged", [False, True])
+@pytest.mark.parametrize("way", [*PURGES, "session", "agent", "user"])
+async def test_nothing_is_left_in_the_files(
+    home: Settings, clock: HandClock, tmp_path: Path, way: str, aged: bool
+) -> None:
+    """U-08, K-53: rows, blocks, indexes, words, payloads, log, free pages, segments; also later, however asked."""
+    folder = tmp_path / "space"
+    memory = await planted(folder, home, clock, aged=aged)
+    assert len(residue(folder, NEEDLES)) > len(WHERE)
+
+    if way in PURGES:
+        done = await memory.purge(**PURGES[way]())  # type: ignore[arg-type]  # one table for all kinds
+        assert done.unreached == ()
+    else:
+        for number in range(0, 600, 20):
+            await memory.purge(**{way: f"q7zx{way}{number * 7_919 % 600:03}"})  # type: ignore[arg-type]
+
+    assert residue(folder, NEEDLES) == []
+    assert await memory.verify() == []
+    await memory.close()
+    assert residue(folder, NEEDLES) == []
+    async with mica.open(folder / "space.db", settings=home, clock=clock) as again:
+        again.emit("later")
+        assert await again.rebuild() > 1_800
+        clock.move(seconds=1)
+        assert await again.age(timedelta(0)) > 0
+        assert await again.verify() == []
+        assert residue(folder, NEEDLES) == []
+    assert residue(folder, NEEDLES) == []
+
+
+async def test_the_search_for_residue_finds_what_is_there(home: Settings, clock: HandClock, tmp_path: Path) -> None:
+    """The test above can fail: in rows, in frames, in the log, on free pages and in segments."""
+    folder = tmp_path / "space"
+    memory = await planted(folder, home, clock)
+    memory.emit("it.happened", {"text": "q7zxsegment"})
+    [said] = residue(folder, ["q7zxsegment"])
+    assert said.endswith(".segment")
+    await memory.close()
+    found = " ".join(residue(folder, NEEDLES))
+    assert "in a frame of space.db" in found
+    assert "in a row of space.db" in found
+    async with mica.open(folder / "space.db", settings=home, clock=clock) as again:
+        await again.age(timedelta(0))
+        await again._store.scrub()
+        assert "b'q7zxkey' in space.db" not in residue(folder, ["q7zxkey"])
+        assert "b'q7zxkey' in a row of space.db" in residue(folder, ["q7zxkey"])  # in a block, compressed
+
+    connection = apsw.Connection(str(folder / "space.db"))
+    connection.execute("CREATE TABLE planted (text TEXT)")
+    connection.execute("INSERT INTO planted SELECT 'q7zxplanted' || hex(randomblob(2000)) FROM names")
+    assert "b'q7zxplanted' in space.db-wal" in residue(folder, ["q7zxplanted"])
+    connection.pragma("secure_delete", "off")
+    connection.execute("DROP TABLE planted")
+    connection.close()
+    assert residue(folder, ["q7zxplanted"]) == ["b'q7zxplanted' in space.db"]
+
+
+async def test_zeroing_rows_alone_would_leave_copies(
+    home: Settings, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why the file is written anew: pages that were split keep what stood on them."""
+    memory = await planted(tmp_path / "space", home, clock)
+    monkeypatch.setattr(SqliteCore, "compact", lambda core: None)
+    await memory.purge(value="q7zx")
+    await memory.close()
+    assert residue(tmp_path / "space", NEEDLES)
+
+
+async def test_a_reader_that_holds_the_log_is_named(
+    home: Settings, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mica.store.sqlite.READERS_S", 0)
+    memory = await planted(tmp_path / "space", home, clock)
+    reader = apsw.Connection(str(tmp_path / "space" / "space.db"))
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM events LIMIT 1").fetchone()
+
+    done = await memory.purge(value="q7zx")
+
+    assert "space.db-wal is read by another process" in " ".join(done.unreached)
+    assert await memory.purge(value="q7zx", dry_run=True) == mica.Purged(
+        events=0, ids=(), names={}, sessions=(), first=()
+    )
+    reader.execute("COMMIT")
+    assert (await memory.purge(value="q7zx")).unreached == ()
+    assert residue(tmp_path / "space", NEEDLES) == []
+    reader.close()
+    await memory.close()
+
+
+async def test_damaged_segments_are_removed_or_named(home: Settings, clock: HandClock, tmp_path: Path) -> None:
+    async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
+        memory.emit("it.happened", {"text": SECRET})
+        folder = tmp_path / "space.db-segments" / "someone"
+        folder.mkdir(parents=True)
+        hit, other = folder / f"1.segment{DAMAGED}", folder / f"2.segment{DAMAGED}"
+        hit.write_bytes(b"\x93" + SECRET.encode() + b"\0")
+        other.write_bytes(b"something else")
+
+        by_time = await memory.purge(since=START_AT, until=START_AT + timedelta(microseconds=1), dry_run=False)
+        assert [str(hit) in line or str(other) in line for line in by_time.unreached] == [True, True]
+        assert hit.exists()
+
+        done = await memory.purge(value=SECRET)
+        assert done.removed == (str(hit),)
+        assert (hit.exists(), other.exists()) == (False, True)
+
+
+LIVING = """
+import asyncio, sys, mica
+async def main():
+    memory = await mica.open(sys.argv[1], settings=mica.load_settings({"HOME": sys.argv[2]}))
+    memory.emit("it.happened", {"text": sys.argv[3]})
+    await memory.sizes()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    memory.emit("another")
+    await memory.sizes()
+    await memory.sizes()
+    print("done", flush=True)
+    sys.stdin.readline()
+    await memory.close()
+asyncio.run(main())
+"""
+
+
+async def test_another_process_drops_its_copy_when_it_goes_on(home: Settings, tmp_path: Path) -> None:
+    """A living writer's segment is named; with its next event the writer notices the purge and leaves that segment."""
+    command = [sys.executable, "-c", LIVING, str(tmp_path / "space.db"), str(tmp_path), SECRET]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
+        assert living.stdin is not None
+        assert living.stdout is not None
+        assert living.stdout.readline() == "ready\n"
+        async with mica.open(tmp_path / "space.db", settings=home) as memory:
+            done = await memory.purge(value=SECRET)
+            assert done.events == 1
+            assert "belongs to a running process" in " ".join(done.unreached)
+
+            living.stdin.write("\n")
+            living.stdin.flush()
+            assert living.stdout.readline() == "done\n"
+
+            assert residue(tmp_path, [SECRET]) == []
+            assert (await memory.purge(value=SECRET)).unreached == ()
+            living.stdin.write("\n")
+            living.stdin.flush()
+            assert living.wait() == 0
+
+
+async def test_emitting_goes_on_while_purges_run(memory: mica.Memory) -> None:
+    """TE-07: leaving segments again and again loses no event of any thread and doubles none."""
+    threads, each = 4, 2_000
+
+    def emit(thread: int) -> None:
+        for number in range(each):
+            memory.emit("it.happened", {"n": thread * each + number})
+
+    async def purge() -> None:
+        while not all(task.done() for task in emitting):
+            await memory.purge(value="nowhere")
+
+    emitting = [asyncio.create_task(asyncio.to_thread(emit, thread)) for thread in range(threads)]
+    await asyncio.gather(purge(), *emitting)
+
+    events = await memory.events(EventQuery(names=("it.happened",), limit=None))
+    assert sorted(str(event.data["n"]) for event in events) == sorted(map(str, range(threads * each)))
+    assert len({event.id for event in events}) == threads * each
+    assert await memory.verify() == []
+
+
+# -- Cut off in the middle ------------------------------------------------------------------------------------
+
+KILLED = """
+import asyncio, os, signal, sys, mica
+from mica.store.sqlite import SqliteStore
+STEPS = "append", "keep_purge", "bury", "compact", "truncate_log"
+real, left = SqliteStore.run, int(sys.argv[3])
+async def run(store, method, *args, **kwargs):
+    global left
+    result = await real(store, method, *args, **kwargs)
+    if method.__name__ in STEPS:
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return result
+async def main():
+    memory = await mica.open(sys.argv[1], settings=mica.load_settings({"HOME": sys.argv[2]}))
+    SqliteStore.run = run
+    await memory.purge(value="q7zx", reason="cut off")
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("after", range(6))
+async def test_a_purge_that_was_killed_is_finished_by_the_next(home: Settings, tmp_path: Path, after: int) -> None:
+    """`kill -9` between any two steps: each event is whole or gone, and running it again takes the rest."""
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        for number in range(1_200):
+            memory.emit("it.happened", {"n": number, "text": "q7zx" if number % 2 else "open"})
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "space.db"), str(tmp_path), str(after)]
+    killed = await asyncio.to_thread(subprocess.run, command, check=False)
+    assert killed.returncode == -signal.SIGKILL
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        assert await memory.verify() == []
+        left = [event.data.get("n") for event in await memory.events(EventQuery(names=("it.happened",), limit=None))]
+        assert {number for number in range(1_200) if not number % 2} <= set(left)
+        await memory.purge(value="q7zx")
+        assert await memory.verify() == []
+        counted = await names(memory)
+        assert (counted.count("it.happened"), counted.count("event.purged")) == (600, 600)
+    assert residue(tmp_path, ["q7zx"]) == []
