@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import gc
 import importlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -578,6 +579,7 @@ def compare_bursts(plan: Plan, scratch: Path) -> Numbers:
 
 # -- Kills ----------------------------------------------------------------------------------------------------
 
+OURS = "transcript.read", "log.purged"  # what mica itself records
 ACK = struct.Struct("<q")
 BUSY, OPENED = -1, 0  # said before the first event: the fold or import begins, and it is done
 CHAIN_EVENTS = 8
@@ -611,11 +613,15 @@ async def _write_until_killed(path: Path, writer: int, acks: int, kind: str, fil
         if kind == "import":
             await memory.import_transcripts(files)
         if kind == "fold":
-            await memory.events(mica.EventQuery(limit=100))
+            await memory.position()
         os.write(acks, ACK.pack(OPENED))
-        ageing = asyncio.create_task(keep_ageing(memory)) if kind == "age" else None
+        task: asyncio.Task[None] | None = None
+        if kind == "age":
+            task = asyncio.create_task(keep_ageing(memory))
+        elif kind == "purge":
+            task = asyncio.create_task(keep_purging(memory, writer))
         while True:
-            check(ageing is None or not ageing.done(), "ageing goes on")
+            check(task is None or not task.done(), f"{kind} goes on")
             for _ in range(chance.randint(1, 120)):
                 number += 1
                 name, data = written(writer, number)
@@ -635,6 +641,18 @@ async def keep_ageing(memory: mica.Memory) -> None:
     while True:
         await memory.age(timedelta(0))
         await asyncio.sleep(0.001)
+
+
+async def keep_purging(memory: mica.Memory, writer: int) -> None:
+    """Emit what is doomed and purge it, all the time; every other time after it has aged."""
+    for number in itertools.count():
+        session = f"doomed {writer} {number}"
+        for _ in range(20):
+            memory.emit("doomed", {"text": session, "padding": "x" * 6_000}, context=mica.Context(session=session))
+        if number % 2:
+            await memory.age(timedelta(0))
+        purged = await memory.purge(session=session, reason="bench")
+        check(purged.events == 20, f"20 events are purged, {purged.events} were")
 
 
 class Child(NamedTuple):
@@ -683,8 +701,8 @@ def kill_round(number: int, path: Path, files: Sequence[Path], imported: int) ->
         return Child(writer, process, receiver)
 
     acknowledged: dict[int, int] = {}
-    kinds = "tight", "durable", "age"
-    first, second = begin(1, kinds[number % 3]), begin(2, kinds[(number + 2) % 3])
+    kinds = "tight", "durable", "age", "purge"
+    first, second = begin(1, kinds[number % 4]), begin(2, kinds[(number + 3) % 4])
     first.first()
     second.first()
     time.sleep(chance.uniform(0.02, 0.6))
@@ -713,9 +731,12 @@ async def _reopened(path: Path, files: Sequence[Path]) -> tuple[list[mica.Event]
             await memory.import_transcripts(files)
         events = await memory.events(mica.EventQuery(limit=None))
         check((await memory.sizes()).events == len(events), "every stored event can be queried")
+        for session in {event.context.session for event in events if event.name == "doomed"}:
+            await memory.purge(session=session, reason="bench: a purge that was killed is called again")
+        check(not await memory.events(mica.EventQuery(names=("doomed",), limit=1)), "what is purged is gone")
         check(not await memory.verify(), "`verify` finds nothing after a kill")
     ours = [event for event in events if event.name.startswith("kill.")]
-    return ours, sum(event.origin != "agent" and event.name != "transcript.read" for event in events)
+    return ours, sum(event.origin != "agent" and event.name not in OURS for event in events)
 
 
 def compared(events: Sequence[mica.Event], acknowledged: dict[int, int]) -> tuple[int, int, int]:
@@ -762,7 +783,9 @@ def compare_kills(plan: Plan, scratch: Path) -> Numbers:
         ("reopening, checking and comparing, s, median", f"{median([part.reopen_s for part in parts]):.2f}"),
     ]
     show(
-        "kills: in emit, in a roll, in the fold, in an import, in ageing (not yet: purge, PostgreSQL)", ("", "n"), rows
+        "kills: in emit, in a roll, in the fold, in an import, in ageing, in a purge (with PostgreSQL: `bench/postgres.py`)",
+        ("", "n"),
+        rows,
     )
     return {
         "lost_acked": whole.lost,
