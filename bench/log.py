@@ -783,7 +783,7 @@ def compare_kills(plan: Plan, scratch: Path) -> Numbers:
         ("reopening, checking and comparing, s, median", f"{median([part.reopen_s for part in parts]):.2f}"),
     ]
     show(
-        "kills: in emit, in a roll, in the fold, in an import, in ageing, in a purge (with PostgreSQL: `bench/postgres.py`)",
+        "kills: in emit, a roll, the fold, an import, ageing, a purge (with PostgreSQL: `bench/postgres.py`)",
         ("", "n"),
         rows,
     )

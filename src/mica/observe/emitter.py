@@ -59,10 +59,10 @@ NOTHING: Mapping[str, object] = {}
 AGENT_NAME: Origin = "agent"
 AGENT = ORIGINS.index(AGENT_NAME) << ORIGIN_SHIFT
 
-Place = tuple[object, Context, Ref | None]  # a block; the context and the parent that events have in it
-Line = tuple[
-    object, tuple[object, ...], int, WriterId | None, int
-]  # a parent; lineage as written, depth, root of its child
+Line = tuple[Event | Ref | None, tuple[object, ...], int, WriterId | None, int]  # a parent, and its child's lineage as
+# it is written, depth and root
+Place = tuple[object, Context, Line]  # a block, and the context and the line that events have in it
+ROOT: Line = (None, (), 0, None, 0)
 
 
 class Emit(Protocol):
@@ -114,13 +114,14 @@ def emitter(
     scopes: dict[int, int] = {}  # id of a context: its number in the segment, shifted
     numbers: dict[Context, int] = {}
     kept: list[Context] = []  # keeps those ids from being used again
-    place: Place = (object(), base_here.context, base_here.parent)
-    line: Line = (None, (), 0, None, 0)
+    place: Place = (object(), base_here.context, ROOT)
+    line: Line = ROOT
     scoped: Context | None = None  # the last event's context, and its number in the segment
     scope = 0
+    segment: Segment | None = None
     area: mmap | bytearray = bytearray()
     spine: memoryview | list[int] = []
-    position = limit = index = capacity = base = 0
+    position = limit = ready = index = capacity = base = 0
 
     # Callers name the arguments, as `Emit` asks; here they have places too, because filling in defaults that have
     # none costs a tenth of the whole.
@@ -139,15 +140,18 @@ def emitter(
             here = place
             if here[0] is not frame:
                 here = place = place_of(frame)
-            _, where, above = here
-            if parent is None:
-                parent = above
+            _, where, below = here
         elif type(context) is Here:
-            where = context.context
+            where, below = context.context, ROOT
             if parent is None:
                 parent = context.parent
         else:
-            where = context  # type: ignore[assignment]  # nothing else is left
+            where, below = context, ROOT  # type: ignore[assignment]  # nothing else is left
+        if parent is not None:
+            below = line
+            if below[0] is not parent:
+                below = line = line_of(parent, name)
+        parent, lineage, depth, root_writer, root = below
         if type(data) is not dict:
             data = NOTHING if data is None else decode_data(encode_data(name, data))
         if name not in known_names:
@@ -164,10 +168,6 @@ def emitter(
                 time *= 1_000
             else:
                 flags |= MICROSECONDS
-        below = line
-        if below[0] is not parent:
-            below = line = line_of(parent, name)
-        _, lineage, depth, root_writer, root = below
         try:
             take()
         except IndexError:
@@ -182,6 +182,8 @@ def emitter(
             if FLOAT in body and NOT_FINITE(body):
                 encode_data(name, data)  # a number that JSON cannot hold is refused now
             end = position + len(body)
+            if end > ready:
+                prepare(end)
             area[position:end] = body
             spine[index] = scope | end  # the commit: one aligned word
             position = end
@@ -204,12 +206,10 @@ def emitter(
         while frame is not None and frame.space != space:  # type: ignore[attr-defined]
             frame = frame.outer  # type: ignore[attr-defined]
         here = base_here if frame is None else frame.here  # type: ignore[attr-defined]
-        return inner, here.context, here.parent
+        return inner, here.context, ROOT if here.parent is None else line_of(here.parent, "an event")
 
-    def line_of(parent: Event | Ref | None, name: str) -> Line:
+    def line_of(parent: Event | Ref, name: str) -> Line:
         """What a child of this parent is given."""
-        if parent is None:
-            return None, (), 0, None, 0
         try:
             above = parent.ref
             root_writer, root = above.root_writer, above.root_sequence
@@ -277,20 +277,26 @@ def emitter(
     def write(body: bytes, scope: int) -> None:
         nonlocal position, index
         end = position + len(body)
+        if end > ready:
+            prepare(end)
         area[position:end] = body
         spine[index] = scope | end
         position = end
         index += 1
 
+    def prepare(end: int) -> None:
+        nonlocal ready
+        ready = segment.prepare(end) if segment is not None else end
+
     def roll(frame_bytes: int) -> None:
-        nonlocal area, spine, position, limit, index, capacity, base, scoped
+        nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scoped
         segment = journal.roll(frame_bytes, base + index if capacity else 1)
         scoped = None
         scopes.clear()
         numbers.clear()
         kept.clear()
         area, spine = segment.area, segment.spine
-        position, limit, index = segment.heap_at, segment.size_bytes, 0
+        position, limit, ready, index = segment.heap_at, segment.size_bytes, segment.ready, 0
         capacity, base = segment.capacity, segment.base
 
     def wake() -> None:
@@ -325,23 +331,38 @@ def emitter(
                     return None  # an interrupt hit between taking the token and using it: nobody has it
 
     def restart() -> None:
-        nonlocal take, give, writer, line, scoped, area, spine, position, limit, index, capacity, base
+        nonlocal \
+            take, \
+            give, \
+            writer, \
+            place, \
+            line, \
+            scoped, \
+            segment, \
+            area, \
+            spine, \
+            position, \
+            limit, \
+            ready, \
+            index, \
+            capacity, \
+            base
         tokens = [True]
         take, give, writer = tokens.pop, tokens.append, journal.writer
-        line = (None, (), 0, None, 0)
+        place, line = (object(), base_here.context, ROOT), ROOT
         scoped = None
-        area, spine = bytearray(), []
-        position = limit = index = capacity = base = 0
+        segment, area, spine = None, bytearray(), []
+        position = limit = ready = index = capacity = base = 0
 
     def seal() -> None:
-        nonlocal area, spine, capacity
+        nonlocal segment, area, spine, capacity
         try:
             take()
         except IndexError:
             waited()
         try:
             if index:
-                area, spine, capacity = bytearray(), [], index  # it looks full: the next event rolls
+                segment, area, spine, capacity = None, bytearray(), [], index  # it looks full: the next event rolls
                 journal.left()
         finally:
             give(True)  # noqa: FBT003
