@@ -187,8 +187,20 @@ class Memory:
         **labels: str,
     ) -> Scope:
         """A `with` block, or a decorator, in which events come from here. What is not given is inherited."""
-        fields = {"session": session, "agent": agent, "user": user, "task": task, "correlation": correlation}
-        return Scope(self._store.space, lambda: narrowed(self.here, parent=parent, labels=labels, fields=fields))
+
+        def enter() -> Here:
+            return narrowed(
+                self.here,
+                parent=parent,
+                labels=labels,
+                session=session,
+                agent=agent,
+                user=user,
+                task=task,
+                correlation=correlation,
+            )
+
+        return Scope(self._store.space, enter)
 
     async def resumed(self, session: str) -> Scope:
         """A `with` block that goes on where a session stopped, here or in a process that is gone.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from typing import Annotated, Literal, NewType, TypeAlias
 
 import msgspec
@@ -31,7 +32,7 @@ MARK = "mark"
 REFUSED = "event.refused"  # stands in place of an event that could not be stored as it was
 PURGED = "event.purged"  # stands in place of an event whose content was purged
 NAME_CHARACTERS_MAX = 200  # a name is a word for a kind of event; longer ones are data in the wrong place
-SHORT = 200  # an ASCII text of so few characters needs no closer look
+CHECKED_MAX = 10_000  # words of contexts remembered as checked
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
 REASON_CHARACTERS_MAX = 200  # of a purge: it stands in every tombstone
 DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack
@@ -114,12 +115,23 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def check(self) -> None:
         """Raise InvalidContext when a field is not what a context holds."""
         fields = self.session, self.agent, self.user, self.task, self.correlation
+        try:
+            if _checked.issuperset(fields) and _checked_labels.issuperset(chain.from_iterable(self.labels)):
+                return  # as almost always: contexts have most of their words in common
+        except TypeError:
+            pass  # something that is no text
+        given = [value for value in fields if value is not None]
         for name, value in zip(self.__struct_fields__, fields, strict=False):
-            if value is not None and not (type(value) is str and value.isascii() and 0 < len(value) <= SHORT):
+            if value is not None:
                 _check_label(name, value)
         for name, value in self.labels:
-            if not (type(value) is str and value.isascii() and 0 < len(value) <= SHORT and name.isascii()):
-                _check_label(name, value)
+            _check_label(name, value)
+            given += name, value
+        if len(_checked) > CHECKED_MAX:
+            _checked.intersection_update({None})
+            _checked_labels.clear()
+        _checked.update(given)
+        _checked_labels.update(given)
 
     def with_(
         self,
@@ -144,6 +156,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return context
 
 
+_checked: set[str | None] = {None}
+_checked_labels: set[str] = set()
 EMPTY = Context()
 
 

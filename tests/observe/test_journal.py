@@ -421,10 +421,22 @@ async def test_what_is_behind_a_refused_event_survives_a_kill(tmp_path: Path, ho
         assert memory.damaged == []
 
 
-def test_a_context_of_wrong_kinds_is_refused_before_anything_is_written() -> None:
+@pytest.mark.parametrize(
+    ("context", "told"),
+    [
+        (Context(session=5), "session=5"),  # type: ignore[arg-type]  # the point
+        (Context(agent=""), "agent has 0 characters"),
+        (Context(task="x" * 5_000), "task has 5,000 characters"),
+        (Context(user="\ud800"), "not valid Unicode"),
+        (Context(labels=(("tags", ["a"]),)), "tags="),  # type: ignore[arg-type]  # the point
+        (Context(labels=(("shard", None),)), "shard=None"),  # type: ignore[arg-type]  # the point
+    ],
+)
+def test_a_context_of_wrong_kinds_is_refused_before_anything_is_written(context: Context, told: str) -> None:
     journal = open_journal(None)
-    with pytest.raises(InvalidContext, match="session=5"):
-        journal.emit("x", context=Context(session=5))  # type: ignore[arg-type]  # the point
+    for _ in range(2):  # the second time as the first
+        with pytest.raises(InvalidContext, match=told):
+            journal.emit("x", context=context)
     journal.emit("after")
     assert [event.name for event in drained(journal)] == ["after"]
 

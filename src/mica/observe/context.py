@@ -180,10 +180,20 @@ def _without(frame: _Frame | None, key: object) -> _Frame | None:
 
 
 def narrowed(
-    here: Here, *, parent: Event | Ref | None, labels: Mapping[str, str], fields: Mapping[str, str | None]
+    here: Here,
+    *,
+    parent: Event | Ref | None = None,
+    labels: Mapping[str, str] | None = None,
+    session: str | None = None,
+    agent: str | None = None,
+    user: str | None = None,
+    task: str | None = None,
+    correlation: str | None = None,
 ) -> Here:
     """`here` with some fields replaced, labels added and, if given, another parent."""
-    context = here.context.with_(labels=labels, **fields)
+    context = here.context.with_(
+        labels=labels, session=session, agent=agent, user=user, task=task, correlation=correlation
+    )
     if parent is None:
         return Here(context, here.parent)
     if not isinstance(parent, (Event, Ref)):

@@ -48,7 +48,6 @@ from mica.observe.segment import (
     encode_into,
 )
 
-CONTEXTS_MAX = 1_024  # known by their id; beyond that by their content again, a microsecond each
 NEAR_US = 2**63 // 1_000  # microseconds whose nanoseconds have 64 bits
 NAMES_MAX = 10_000  # remembered as checked; a name is a kind of event, there are dozens
 LOCK_PATIENCE_S = 1.0  # a token is away for a microsecond, or for the making of a segment
@@ -111,9 +110,7 @@ def emitter(
     body = bytearray()  # the frame that is being written: a buffer used again is a quarter cheaper
     writer = journal.writer
     known_names: set[str] = set()
-    scopes: dict[int, int] = {}  # id of a context: its number in the segment, shifted
-    numbers: dict[Context, int] = {}
-    kept: list[Context] = []  # keeps those ids from being used again
+    scopes: dict[Context, int] = {}  # their numbers in the segment, shifted
     place: Place = (object(), base_here.context, ROOT)
     line: Line = ROOT
     scoped: Context | None = None  # the last event's context, and its number in the segment
@@ -232,21 +229,10 @@ def emitter(
 
     def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - as quick as it can be
         """The number of a context in this segment, shifted; it is written when it has none."""
-        if (scope := scopes.get(id(context))) is not None:
-            return scope
-        number = numbers.get(context)
-        if number is None:
-            number = write_context(context, is_checked=is_checked)
-        if len(kept) >= CONTEXTS_MAX:
-            scopes.clear()
-            kept.clear()
-        scopes[id(context)] = number << SCOPE_SHIFT
-        kept.append(context)
-        return number << SCOPE_SHIFT
-
-    def write_context(context: Context, *, is_checked: bool) -> int:
         try:
-            body = encode_frame((len(numbers) + 1, context))
+            if (scope := scopes.get(context)) is not None:
+                return scope
+            body = encode_frame((len(scopes) + 1, context))
             if not is_checked:
                 check_context(body)
         except (TypeError, ValueError):
@@ -255,9 +241,10 @@ def emitter(
         if index >= capacity or position + len(body) > limit:
             roll(len(body))
             body = encode_frame((1, context))
-        number = numbers[context] = len(numbers) + 1
+        scope = (len(scopes) + 1) << SCOPE_SHIFT
         write(body, 0)
-        return number
+        scopes[context] = scope
+        return scope
 
     def write_slowly(frame: tuple[int, str, int, Mapping[str, object], tuple[object, ...]], context: Context) -> int:
         """Write what did not fit, or what is not as simple as it looked; returns the sequence."""
@@ -293,8 +280,6 @@ def emitter(
         segment = journal.roll(frame_bytes, base + index if capacity else 1)
         scoped = None
         scopes.clear()
-        numbers.clear()
-        kept.clear()
         area, spine = segment.area, segment.spine
         position, limit, ready, index = segment.heap_at, segment.size_bytes, segment.ready, 0
         capacity, base = segment.capacity, segment.base

@@ -136,7 +136,7 @@ def tagged(memory: Observed, *tags: str) -> Scope:
         here = memory.here
         around = dict(here.context.labels).get(TAGS, "").split(",")
         together = ",".join(sorted({*tags, *filter(None, around)}))
-        return narrowed(here, parent=None, labels={TAGS: together} if together else {}, fields={})
+        return narrowed(here, labels={TAGS: together} if together else None)
 
     return Scope(memory.space, enter)
 
@@ -151,7 +151,7 @@ def sampled(memory: Observed, rate: float) -> Callable[[Callable[P, R]], Callabl
         raise InvalidInput(f"{rate} is no share; give a number from 0 to 1")
 
     def enter() -> Here:
-        return narrowed(memory.here, parent=None, labels={SAMPLE_RATE: f"{rate:g}"}, fields={})
+        return narrowed(memory.here, labels={SAMPLE_RATE: f"{rate:g}"})
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
         observing = Scope(memory.space, enter)(function)
