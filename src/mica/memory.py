@@ -600,7 +600,8 @@ class Memory:
         try:
             await asyncio.wait_for(self._stored(), timeout_s)
         except TimeoutError:
-            return {"latest": f"{self._journal.waiting:,} events wait for the store"}
+            waiting = sum(last - first for _, first, last in self._folding.unfolded)
+            return {"latest": f"{waiting:,} events wait for the store"}
         except MicaError as error:
             return {"latest": str(error)}
         return {}

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
-from typing import Annotated, Literal, NewType, TypeAlias
+from typing import Annotated, Literal, NewType, TypeAlias, cast
 
 import msgspec
 
@@ -36,6 +36,7 @@ CHECKED_MAX = 10_000  # words of contexts remembered as checked
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
 REASON_CHARACTERS_MAX = 200  # of a purge: it stands in every tombstone
 DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack
+NESTING_MAX = 400  # of data: readers decode it at any depth of their own, and Python stops at a thousand
 PAYLOAD_BYTES_MAX = 256 * 2**20  # SQLite refuses rows near 1 GB, and a payload is held in memory a few times over
 SEARCHABLE_CHARACTERS_MAX = 100_000  # of one text; a pasted log of megabytes is kept whole, but found by its beginning
 
@@ -337,6 +338,8 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
         raise InvalidEvent(
             f"data of event {name!r} has a number that JSON cannot hold at {path}; give it as text or leave it out"
         )
+    if len(encoded) > NESTING_MAX:  # each level takes a byte at least
+        check_nesting(name, data)
     if len(encoded) > PAYLOAD_BYTES_MAX:
         raise InvalidEvent(
             f"data of event {name!r} takes {len(encoded):,} bytes; {PAYLOAD_BYTES_MAX:,} are allowed: "
@@ -346,6 +349,21 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
 
 
 _decoder = msgspec.json.Decoder(dict[str, object])
+
+
+def check_nesting(name: str, data: Mapping[str, object]) -> None:
+    """Raise InvalidEvent when data is nested so deeply that not everyone could read it."""
+    level: list[object] = [data]
+    for _ in range(NESTING_MAX):
+        level = [
+            child
+            for value in level
+            for child in (value.values() if isinstance(value, Mapping) else cast(Iterable[object], value))
+            if isinstance(child, Mapping | list | tuple)
+        ]
+        if not level:
+            return
+    raise InvalidEvent(f"data of event {name!r} is nested more than {NESTING_MAX} deep; flatten it, or give it as text")
 
 
 def not_a_number(value: Mapping[str, object] | Sequence[object], path: str = "$") -> str | None:

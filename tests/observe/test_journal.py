@@ -203,7 +203,7 @@ def test_a_signal_handler_may_emit_at_any_moment() -> None:
         journal.emit("heard", {"n": number})
 
     before = signal.signal(signal.SIGALRM, on_signal)
-    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
     try:
         count = 0
         while heard < 100:

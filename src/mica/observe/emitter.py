@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from mmap import mmap
 from time import monotonic, sleep, time_ns
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Protocol
 
 from mica.errors import InvalidEvent
 from mica.model import (
     MARK,
+    NESTING_MAX,
     ORIGINS,
     Clock,
     Context,
@@ -29,6 +30,7 @@ from mica.model import (
     WriterId,
     check_mark,
     check_name,
+    check_nesting,
     check_time,
     decode_data,
     encode_data,
@@ -172,22 +174,26 @@ def emitter(
                 given = Here(where, None if parent is None else parent.ref)
                 return inner.emit(name, data, context=given, origin=origin, error=error, at=at)
         try:
-            if where is not scoped:
-                scope = scope_of(where, context is None)
-                scoped = where
-            encode((time, name, flags, data, lineage) if lineage else (time, name, flags, data), body)
-            if FLOAT in body and NOT_FINITE(body):
-                encode_data(name, data)  # a number that JSON cannot hold is refused now
-            end = position + len(body)
-            if end > ready:
-                prepare(end)
-            area[position:end] = body
-            spine[index] = scope | end  # the commit: one aligned word
-            position = end
-            sequence = base + index
-            index += 1
-        except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
-            sequence = write_slowly((time, name, flags, data, lineage), where)
+            try:
+                if where is not scoped:
+                    scope = scope_of(where, context is None)
+                    scoped = where
+                encode((time, name, flags, data, lineage) if lineage else (time, name, flags, data), body)
+                if FLOAT in body and NOT_FINITE(body):
+                    encode_data(name, data)  # a number that JSON cannot hold is refused now
+                size = len(body)
+                if size > NESTING_MAX:
+                    check_nesting(name, data)
+                end = position + size
+                if end > ready:
+                    prepare(end)
+                area[position:end] = body
+                spine[index] = scope | end  # the commit: one aligned word
+                position = end
+                sequence = base + index
+                index += 1
+            except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
+                sequence = write_slowly((time, name, flags, data, lineage), where)
         except BaseException:
             settle()
             raise
@@ -277,12 +283,12 @@ def emitter(
 
     def roll(frame_bytes: int) -> None:
         nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scoped
-        segment = journal.roll(frame_bytes, base + index if capacity else 1)
-        scoped = None
+        new = journal.roll(frame_bytes, base + index if capacity else 1)
+        body.clear()  # it may be large
         scopes.clear()
-        area, spine = segment.area, segment.spine
-        position, limit, ready, index = segment.heap_at, segment.size_bytes, segment.ready, 0
-        capacity, base = segment.capacity, segment.base
+        scoped = None
+        own = new, new.area, new.spine, new.heap_at, new.size_bytes, new.ready, 0, new.capacity, new.base
+        segment, area, spine, position, limit, ready, index, capacity, base = own  # nothing interrupts in between
 
     def wake() -> None:
         idle.clear()
@@ -298,8 +304,7 @@ def emitter(
 
     def waited() -> Writer | None:
         """The token is away. Inside of `emit` itself, as a signal handler is, another journal takes the event."""
-        inside: FrameType | None = sys._getframe(2)
-        if _is_inside(inside, emit.__code__):
+        if has_token(sys._getframe(2)):
             return journal.within()
         me, until = threading.get_ident(), monotonic() + LOCK_PATIENCE_S
         while True:
@@ -312,8 +317,18 @@ def emitter(
             if monotonic() > until:
                 until += LOCK_PATIENCE_S
                 others = [frame for thread, frame in sys._current_frames().items() if thread != me]
-                if not any(_is_inside(frame, emit.__code__) for frame in others):
+                if not any(has_token(frame) for frame in others):
                     return None  # an interrupt hit between taking the token and using it: nobody has it
+
+    def has_token(frame: FrameType | None) -> bool:
+        """Whether a thread with this frame may have it: it is in `emit` or `seal`, and does not wait."""
+        while frame is not None:
+            if frame.f_code is waited.__code__:
+                return False
+            if frame.f_code in (emit.__code__, seal.__code__):
+                return True
+            frame = frame.f_back
+        return False
 
     def restart() -> None:
         nonlocal \
@@ -368,11 +383,3 @@ def emitter(
         return emit(name, data, parent, context, origin, error, clock() if at is None else at)
 
     return emit_by_clock, restart, seal
-
-
-def _is_inside(frame: FrameType | None, code: CodeType) -> bool:
-    while frame is not None:
-        if frame.f_code is code:
-            return True
-        frame = frame.f_back
-    return False

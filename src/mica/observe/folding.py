@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from mica.errors import DuplicateEvent, InvalidEvent, StoreError
@@ -41,7 +41,7 @@ class Folding:
         self._journal: Journal | None = None
         self._left: list[Leftover] = []  # claimed, not all of it stored
         self._refused: list[Exception] = []
-        self._claiming = asyncio.Lock()
+        self._claiming: asyncio.Task[None] | None = None
         self._folding = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -54,7 +54,8 @@ class Folding:
 
     def wake(self) -> None:
         """Something waits that did not before. Any thread may call."""
-        self._loop.call_soon_threadsafe(self._wanted.set)
+        with suppress(RuntimeError):  # the loop is closed: the next who opens the space stores it
+            self._loop.call_soon_threadsafe(self._wanted.set)
 
     async def flush(self) -> None:
         """Store everything that was emitted before. Raises what the store raised, or the reason of a refused event."""
@@ -70,6 +71,8 @@ class Folding:
         if self._journal is not None:
             self._journal.leave()
         await self.flush()
+        if self._journal is not None:
+            await asyncio.to_thread(self._journal.sweep)
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
@@ -80,13 +83,18 @@ class Folding:
     async def waiting(self) -> list[Stretch]:
         """What is not in the store yet, of this process and of those that are gone."""
         await self._claim()
+        return self.unfolded
+
+    @property
+    def unfolded(self) -> list[Stretch]:
+        """The same, as far as it is known by now."""
         own = self._journal.unfolded() if self._journal is not None else []
         return [stretch for leftover in self._left for stretch in leftover.unfolded()] + own
 
     async def close(self) -> None:
         """End. What the store does not take now stays on disk for the next who opens the space."""
         self._task.cancel()
-        await asyncio.wait([self._task])
+        await asyncio.wait([self._task, *([self._claiming] if self._claiming is not None else [])])
         try:
             await self._fold(self._journal)
             async with asyncio.timeout(CLOSE_S):
@@ -98,13 +106,21 @@ class Folding:
                 self._release(leftover)
 
     async def _claim(self) -> None:
-        """Take what writers have left that are gone. Looking costs one listing of a folder, so every flush looks."""
-        async with self._claiming:
+        """Take what writers have left that are gone. Looking costs one listing of a folder, so every flush looks.
+
+        Whoever is cancelled meanwhile does not end it: what is claimed must be known, or nobody could read it.
+        """
+        if self._claiming is None or self._claiming.done():
             known = {self._journal.writer if self._journal is not None else "", *(each.writer for each in self._left)}
-            if self._folder is not None and has_others(self._folder, known=known):
-                found = leftovers(self._folder)
-                while (leftover := await asyncio.to_thread(next, found, None)) is not None:
-                    self._left.append(leftover)
+            if self._folder is None or not has_others(self._folder, known=known):
+                return
+            self._claiming = self._loop.create_task(self._claim_all(self._folder), name="mica-claiming")
+        await asyncio.shield(self._claiming)
+
+    async def _claim_all(self, folder: Path) -> None:
+        found = leftovers(folder)
+        while (leftover := await asyncio.to_thread(next, found, None)) is not None:
+            self._left.append(leftover)
 
     def _release(self, leftover: Leftover) -> None:
         self.damaged += [problem for problem in leftover.damaged if problem not in self.damaged]

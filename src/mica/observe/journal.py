@@ -20,7 +20,7 @@ from mica.model import Clock, new_writer
 from mica.observe.context import Here
 from mica.observe.emitter import Emit, emitter
 from mica.observe.leftovers import Home
-from mica.observe.segment import Batch, Segment, Stretch, make_segment
+from mica.observe.segment import UNREADABLE, Batch, Segment, Stretch, make_segment
 
 EVENTS_FIRST, EVENTS_MAX = 4_096, 32_768  # of a segment: quiet processes stay small, busy ones roll once a second
 HEAP_BYTES_FIRST, HEAP_BYTES_MAX = 2**20, 2**23
@@ -82,24 +82,38 @@ class Journal:
         """The next events for the store, oldest first; None when nothing waits."""
         self._idle[:] = [True]  # before looking: what comes after this look wakes the fold again
         for segment in list(self._segments):
-            if segment.folded < segment.refreshed():
+            if segment.folded < (count := segment.refreshed()):
                 self._idle.clear()
-                return segment.batch(limit)
-            self._drop(segment)
+                try:
+                    return segment.batch(limit, count)
+                except UNREADABLE:
+                    return segment.salvaged(limit, count)
+            self._drop(segment, patient=False)
         return self._inner.batch(limit) if self._inner is not None else None
 
     def stored(self, batch: Batch) -> None:
         """The events of a batch are in the store."""
         batch.segment.mark_folded(batch.reached)
 
-    def _drop(self, segment: Segment) -> None:
-        """Remove a segment that is folded whole, unless it is the one that is written."""
-        with self._syncing:
+    def sweep(self) -> None:
+        """Remove every segment that is folded whole. It may have to wait for a sync."""
+        for segment in list(self._segments):
+            self._drop(segment, patient=True)
+        if self._inner is not None:
+            self._inner.sweep()
+
+    def _drop(self, segment: Segment, *, patient: bool) -> None:
+        """Remove a segment that is folded whole, unless it is the one that is written; else another time."""
+        if not self._syncing.acquire(blocking=patient):
+            return
+        try:
             # Asked again: something may have been written to it before the next one took its place.
             is_done = segment is not self._written and segment.folded == segment.refreshed()
             if is_done and segment in self._segments:
                 self._segments.remove(segment)
                 segment.remove()
+        finally:
+            self._syncing.release()
 
     def leave(self) -> None:
         """Go on in a new segment, so that those before are removed as soon as they are folded."""
@@ -146,6 +160,10 @@ class Journal:
         if self._folder is not None and self._home is None:
             self._home = Home.make(self._folder / self.writer)
         before = self._segments[-1] if self._segments else None
+        if before is not None and before.base == base:  # made by an attempt that was interrupted: nothing is in it
+            self._segments.remove(before)
+            before.remove()
+            before = None
         capacity = EVENTS_FIRST if before is None else min(EVENTS_MAX, before.capacity * GROWTH)
         heap = (
             HEAP_BYTES_FIRST if before is None else min(HEAP_BYTES_MAX, (before.size_bytes - before.heap_at) * GROWTH)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from mica.errors import StoreUnavailable
-from mica.observe.segment import SUFFIX, Batch, Segment, Stretch, load_segment
+from mica.observe.segment import SUFFIX, UNREADABLE, Batch, Segment, Stretch, load_segment
 
 LOCK = "lock"
 DAMAGED = ".damaged"
@@ -19,40 +19,42 @@ DAMAGED = ".damaged"
 class Home:
     """The folder of a writer, held by a lock while the writer lives."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, lock: IO[bytes]) -> None:
         self.path = path
-        self._descriptor = descriptor
+        self._lock = lock  # an object, so that one of an interrupted attempt is let go with it
 
     @classmethod
     def make(cls, path: Path) -> Home:
         """A new folder. It gets its name only when it is locked, so that nobody takes it for a dead writer's."""
         unnamed = path.with_name(f".{path.name}")
         try:
-            unnamed.mkdir(mode=0o700, parents=True)
-            descriptor = os.open(unnamed / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            unnamed.rename(path)
+            if not path.exists():
+                unnamed.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be there from an interrupted attempt
+                lock = (unnamed / LOCK).open("ab")
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                unnamed.rename(path)
+                return cls(path, lock)
         except OSError as error:
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY) and path.is_dir():
-                reason = f"another process writes in {path}; two writers cannot share a folder"
-            else:
-                reason = f"cannot write in {path}: {error.strerror}; choose another place with MICA_HOME"
+            reason = f"cannot write in {path}: {error.strerror}; choose another place with MICA_HOME"
             raise StoreUnavailable(reason) from error
-        return cls(path, descriptor)
+        home = cls.claim(path)
+        if home is None:
+            raise StoreUnavailable(f"another process writes in {path}; two writers cannot share a folder")
+        return home
 
     @classmethod
     def claim(cls, path: Path) -> Home | None:
         """The folder of a writer that is gone; None while it lives, or when somebody else claims it."""
         try:
-            descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC)
+            lock = (path / LOCK).open("rb+")
         except OSError:
             return None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(descriptor)
+            lock.close()
             return None
-        return cls(path, descriptor)
+        return cls(path, lock)
 
     def release(self) -> None:
         """Let go; an empty folder is removed."""
@@ -60,11 +62,11 @@ class Home:
             if not [file for file in self.path.iterdir() if file.name != LOCK]:
                 (self.path / LOCK).unlink()
                 self.path.rmdir()
-        os.close(self._descriptor)
+        self._lock.close()
 
     def forget(self) -> None:
         """In a forked child: the lock is the parent's."""
-        os.close(self._descriptor)
+        self._lock.close()
 
 
 class Leftover:
@@ -109,8 +111,8 @@ class Leftover:
         for segment in self._segments:
             while segment.folded < segment.count:
                 try:
-                    return segment.batch(limit)
-                except (ValueError, KeyError):
+                    return segment.batch(limit, segment.count)
+                except UNREADABLE:
                     self._spoil(segment, segment.cut())
         return None
 
@@ -164,7 +166,7 @@ def backlog(folder: Path | None) -> tuple[int, int]:
     for path in sorted(folder.rglob(f"*{SUFFIX}")) if folder is not None else ():
         try:
             segment = load_segment(path)
-        except (OSError, StoreUnavailable):
+        except (OSError, ValueError, StoreUnavailable):
             segment = None  # folded meanwhile, or of another version: its bytes count
         size += path.stat().st_size if path.exists() else 0
         if segment is not None:

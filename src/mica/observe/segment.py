@@ -11,6 +11,7 @@ a checksum of the heap: one that power loss tore falls back to the other.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -24,7 +25,19 @@ from zlib import crc32
 import msgspec
 
 from mica.errors import InvalidEvent, StoreFull, StoreUnavailable
-from mica.model import EMPTY, EPOCH, ORIGINS, REFUSED, Context, Event, WriterId, encode_data, event_id, make_event
+from mica.model import (
+    EMPTY,
+    EPOCH,
+    ORIGINS,
+    REFUSED,
+    Context,
+    Event,
+    WriterId,
+    encode_data,
+    event_id,
+    make_event,
+    utc_now,
+)
 
 MAGIC = b"mica-seg"
 VERSION = 2
@@ -33,6 +46,7 @@ SCOPE_SHIFT = 32
 END_MASK = 2**32 - 1  # offsets have 32 bits: a segment is smaller than 4 GiB
 ERROR, ORIGIN_SHIFT, ORIGIN_MASK, MICROSECONDS = 1, 1, 7, 64  # flags: it failed; who said it; its time is far away
 SUFFIX = ".segment"
+UNREADABLE = (ValueError, KeyError, RecursionError)  # what reading a damaged frame raises
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14, which Python does not name yet
 READ_FRAMES = 1_024  # decoded in one call, which holds the interpreter for a fraction of a millisecond
 
@@ -134,10 +148,25 @@ class Segment:
         self.count = first
         return first
 
-    def batch(self, limit: int) -> Batch:
-        """What up to `limit` frames hold that are not folded. Raises ValueError when one is damaged."""
-        last = min(self.count, self.folded + limit)
+    def batch(self, limit: int, count: int) -> Batch:
+        """What up to `limit` of `count` frames hold that are not folded. Raises UNREADABLE when one cannot be read."""
+        last = min(count, self.folded + limit)
         return Batch(self, self.read(self.folded, last), last)
+
+    def salvaged(self, limit: int, count: int) -> Batch:
+        """The same frame by frame; in place of one that cannot be read, why, and the bytes that it is."""
+        last = min(count, self.folded + limit)
+        found: list[Event] = []
+        for index in range(self.folded, last):
+            try:
+                found += self.read(index, index + 1)
+            except UNREADABLE as error:
+                start = self.spine[index - 1] & END_MASK if index else self.heap_at
+                frame = self.area[start : self.spine[index] & END_MASK]
+                told = {"text": f"frame {index} of {self.writer} cannot be read: {error}", "frame": frame.hex()}
+                identifier = event_id(self.writer, self.base + index)
+                found.append(make_event(identifier, REFUSED, told, at=utc_now(), context=EMPTY, error=True))
+        return Batch(self, found, last)
 
     def read(self, first: int, last: int) -> list[Event]:
         """The events of some frames, contexts left out. Raises ValueError when a frame is damaged."""
@@ -208,6 +237,8 @@ class Segment:
         count = self.refreshed()
         if self.descriptor < 0 or count == self.synced:
             return
+        if not self.synced and self.path is not None:
+            _sync_folder(self.path.parent)
         end = self.spine[count - 1] & END_MASK
         start = self.spine[self.synced - 1] & END_MASK if self.synced else self.heap_at
         with memoryview(self.area) as whole:
@@ -239,7 +270,7 @@ class Segment:
         for index in range(self.folded, self.count):
             try:
                 self.read(index, index + 1)
-            except (ValueError, KeyError) as error:
+            except UNREADABLE as error:
                 self.count = index
                 return f"frame {index} is damaged: {error}"
         raise AssertionError(f"{self.path} has no damaged frame")
@@ -282,17 +313,22 @@ def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: 
         area, descriptor, path = mmap.mmap(-1, size), -1, None
     else:
         path = folder / f"{base:016x}{SUFFIX}"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a bus error inside emit
-            area = mmap.mmap(descriptor, size)
-            _sync_folder(folder)
+            path.unlink(missing_ok=True)  # of an attempt that was interrupted: nothing is in it
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a bus error inside emit
+                area = mmap.mmap(descriptor, size)
+            except BaseException:
+                os.close(descriptor)
+                path.unlink(missing_ok=True)
+                raise
         except OSError as error:
-            os.close(descriptor)
-            path.unlink(missing_ok=True)
-            raise StoreFull(
-                f"no room for a segment of {size:,} bytes in {folder}: {error.strerror}; free some"
-            ) from error
+            if error.errno == errno.ENOSPC:
+                reason = f"no room for a segment of {size:,} bytes in {folder}: {error.strerror}; free some"
+                raise StoreFull(reason) from error
+            reason = f"cannot make a segment in {folder}: {error.strerror}; the event was not taken"
+            raise StoreUnavailable(reason) from error
     header = _HEADER.pack(MAGIC, VERSION, capacity, base, writer.encode())
     area[len(MAGIC) : len(header)] = header[len(MAGIC) :]
     area[: len(MAGIC)] = MAGIC

@@ -144,7 +144,7 @@ class Hot:
             scopes = None
             if fits_context is not None:
                 segment.learn(last)
-                scopes = {number for number, context in segment.contexts.items() if fits_context(context)}
+                scopes = {number for number, context in list(segment.contexts.items()) if fits_context(context)}
             for start in range((len(words) - 1) // READ_FRAMES * READ_FRAMES, -1, -READ_FRAMES):
                 some = words[start : start + READ_FRAMES]
                 if scopes is not None and sum(word >> SCOPE_SHIFT in scopes for word in some) * SPARSE < len(some):
