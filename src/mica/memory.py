@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import platform
 import time
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Generator,
     Iterable,
     Mapping,
@@ -26,14 +24,10 @@ from typing import Any
 import msgspec
 
 from mica.errors import InvalidInput, MicaError, UnknownEvent
-from mica.inject.documents import event_line
-from mica.inject.exports import rewrite, written
+from mica.inject.purge import Purging
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
-    EMPTY,
     MARK,
-    PURGED,
-    REASON_CHARACTERS_MAX,
     Appended,
     Brief,
     Clock,
@@ -43,12 +37,8 @@ from mica.model import (
     EventQuery,
     Origin,
     Ref,
-    Tombstone,
     event_id,
-    make_event,
     new_writer,
-    tombstone,
-    tombstone_of,
     utc_now,
 )
 from mica.observe import logs
@@ -58,7 +48,6 @@ from mica.observe.folding import Folding
 from mica.observe.journal import Journal
 from mica.observe.leftovers import backlog, damaged_in
 from mica.observe.redact import redact
-from mica.observe.traces import purge_traces
 from mica.select import chains
 from mica.select.budget import fit
 from mica.select.follow import Bell, Following, history
@@ -77,8 +66,8 @@ from mica.store.ephemeral import EphemeralStore
 from mica.store.hot import Hot, Reads, Whole
 from mica.store.importing import Imported, Importing, LogImported, Progress
 from mica.store.protocol import Sizes, Store
-from mica.store.purging import EXPORTED, PURGE, Found, Purged, Selection, find, steps
-from mica.store.retention import PINNED, RETENTION, UNPINNED, Retained, due
+from mica.store.purging import Purged, Selection
+from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.space import is_address, shown, space_of
 from mica.store.sqlite import SqliteStore
 from mica.tokens import ESTIMATOR
@@ -118,8 +107,9 @@ class Memory:
         )
         self._ageing = Ageing(store, now=clock)
         self._folding.begin(self._journal)
-        self._ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
-        self._importing = Importing(store, append=self._append, ids=self._ids, clock=clock, idle=IDLE)
+        ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
+        self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
+        self._purging = Purging(store, self._journal, self._folding, append=self._append, ids=ids, clock=clock)
         self._generation = store.generation
         self._sources: list[Source] = [Marks(store), Files(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
@@ -492,9 +482,7 @@ class Memory:
 
     def exported(self, path: Path, *, events: int) -> None:
         """Record that events were written to a file, so that a purge can take them out of it."""
-        if path.is_file():  # not a pipe
-            told: dict[str, object] = {"path": str(path.absolute()), "events": events, "host": platform.node()}
-            self.emit(EXPORTED, told, origin="user")
+        self._purging.exported(path, events=events)
 
     async def purge(
         self,
@@ -519,118 +507,14 @@ class Memory:
         await (self._stored() if dry_run else self._folding.clear())
         known = frozenset([(await self.event(reference)).id for reference in ids])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
-        _check_reason(reason, selection)
-        found = await find(self._store, selection)
-        if dry_run:
-            return _purged(found)
-        exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
-        told = await self._bury(found, selection=selection, conditions=selection.conditions, reason=reason)
-        await self._folding.clear()
-        traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
-        rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
-        return msgspec.structs.replace(
-            _purged(found),
-            first=(),
-            record=told.purge,
-            exports=rewritten,
-            removed=traces.removed,
-            unreached=(*await self._store.scrub(), *traces.left, *unreached),
-        )
-
-    async def _bury(
-        self, found: Found, *, selection: Selection | None, conditions: Sequence[str], reason: str
-    ) -> Tombstone:
-        """Record a purge, keep it for what arrives later, and make tombstones, which say what is returned."""
-        at = self._clock()
-        record = make_event(
-            next(self._ids),
-            PURGE,
-            {"conditions": conditions, "events": len(found.ids), "reason": reason},
-            at=at,
-            context=self.here.context,
-            origin="user",
-        )
-        told = Tombstone(purge=record.id, reason=reason)
-        if selection is not None and selection.fits(record):  # who purges their own events is not named by it
-            record = msgspec.structs.replace(record, context=EMPTY)
-        await self._append([record])
-        if selection is not None and (kept := selection.kept(at=at, told=told)) is not None:
-            await self._store.keep_purge(kept)
-        for some in steps(found.ids):
-            await self._store.bury(some, told)
-        return told
-
-    async def _purge_exports(
-        self, exports: Iterable[Event], found: Found, *, selection: Selection, told: Tombstone
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Take purged events out of the files that were exported: those rewritten, and what a person must see to."""
-        records = {str(event.data.get("path")): event for event in exports}
-        stones = await self._store.events(EventQuery(names=(PURGED,), limit=None)) if records else []
-        tombstones = {event.id: event for event in stones}
-
-        def stone_of(identifier: EventId, event: Event | None) -> Event | None:
-            stone = tombstones.get(identifier)
-            if stone is None or not tombstone_of(stone).reason.startswith(RETENTION):
-                return stone
-            # Retention has put it into an archive, where it stays until a person purges it.
-            return tombstone(stone, told) if event is not None and selection.fits(event) else None
-
-        rewritten: list[str] = []
-        unreached: list[str] = []
-        for path, record in records.items():
-            host = record.data.get("host")
-            try:
-                if host != platform.node():
-                    raise FileNotFoundError
-                if await asyncio.to_thread(rewrite, Path(path), stone_of):
-                    rewritten.append(path)
-            except FileNotFoundError:
-                if found.first and found.first[0].at <= record.at:
-                    unreached.append(f"the export {path} on {host} is not here; it may hold purged events: remove it")
-            except (InvalidInput, OSError) as error:
-                unreached.append(f"the export {path} was not rewritten: {error}; look at it and remove it")
-        return tuple(rewritten), tuple(unreached)
+        return await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
 
     async def retain(self, *, dry_run: bool = False) -> Retained:
         """Purge bulk events whose time is over, as `[retention]` is set; archived first where a folder is set.
 
         Raises InvalidInput while retention is off; a dry run tells what would go all the same.
         """
-        settings = self._settings.retention
-        if not settings.enabled and not dry_run:
-            raise InvalidInput(
-                "retention is off, and nothing goes; `enabled = true` under [retention] in the settings turns it on"
-            )
-        await self._stored()
-        classes = await due(self._store, settings, now=self._clock())
-        done = Retained(classes={name: len(ids) for name, ids in classes.items()})
-        if dry_run or not classes:
-            return done
-        archive = None
-        if settings.archive is not None:
-            archive = await self._archived(settings.archive, {each for ids in classes.values() for each in ids})
-        for name, ids in classes.items():
-            found = Found(ids=tuple(ids), names={}, sessions=(), first=())
-            await self._bury(found, selection=None, conditions=[RETENTION], reason=f"{RETENTION}: {name}")
-        await self._folding.clear()
-        return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.scrub()))
-
-    async def _archived(self, folder: Path, ids: Collection[EventId]) -> str:
-        """Write these events into a new file, and record it, before they go."""
-        path = folder / f"{self.space}-{self._clock():%Y%m%dT%H%M%S%f}.jsonl"
-        try:
-            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidInput(
-                f"cannot make the archive {path.parent}: {error.strerror}; nothing was purged"
-            ) from error
-        with written(path) as stream:
-            async for event in history(self._store, EventQuery(), after=0):
-                if event.id in ids:
-                    stream.write(event_line(event) + b"\n")
-        self.exported(path, events=len(ids))
-        await self._stored()
-        return str(path)
+        return await self._purging.retain(self._settings.retention, context=self.here.context, dry_run=dry_run)
 
     def pin(self, *events: Event | Ref) -> Ref:
         """Keep these events for good, whatever retention is set to."""
@@ -744,17 +628,3 @@ def _file(target: str | Path | None, settings: Settings) -> Path:
 def _called(reference: str | int | Event | Ref) -> str:
     """A reference as text: an id, or the digits of a position."""
     return reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")
-
-
-def _check_reason(reason: str, selection: Selection) -> None:
-    """Raise InvalidInput when a tombstone cannot carry this reason: it stays after all else is gone."""
-    if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
-        raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
-    if reason.startswith(RETENTION):
-        raise InvalidInput(f"the reason {reason!r} is that of retention; give another")
-    if any(text in reason for text in selection.texts):
-        raise InvalidInput("the reason contains what is to be purged, and the reason stays; give another")
-
-
-def _purged(found: Found) -> Purged:
-    return Purged(events=len(found.ids), ids=found.ids, names=found.names, sessions=found.sessions, first=found.first)
