@@ -54,6 +54,7 @@ from mica.select.follow import Bell, Following, history
 from mica.select.gather import gather
 from mica.select.overview import Overview, overview
 from mica.select.rank import Hit
+from mica.select.references import Reference, Resolved, listed, referred, resolved
 from mica.select.search import search
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import Question, Source
@@ -73,17 +74,8 @@ from mica.store.sqlite import SqliteStore
 from mica.tokens import ESTIMATOR
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
-REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query (E-28)
-POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
 STORED_FIRST = 5_000  # so many events are stored before a read, in a few hundredths of a second; more are read unstored
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
-
-
-class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """Events that were asked for by reference: those found, in the order asked, and what is not there."""
-
-    found: tuple[Event, ...]
-    missing: tuple[str, ...] = ()
 
 
 class Memory:
@@ -258,36 +250,21 @@ class Memory:
 
     # -- Read -------------------------------------------------------------------------------------------------
 
-    async def event(self, reference: str | int | Event | Ref) -> Event:
+    async def event(self, reference: Reference) -> Event:
         """The event of this id or position. Raises UnknownEvent when there is none."""
         found = await self._referred(reference, await self._reads())
         if found is None:
             raise UnknownEvent(str(reference))
         return found
 
-    async def resolve(self, references: Iterable[str | int | Event | Ref]) -> Resolved:
+    async def resolve(self, references: Iterable[Reference]) -> Resolved:
         """The events of up to 100 ids or positions, in the order given, and those that are not there by name."""
-        asked = [references] if isinstance(references, str | int | Event | Ref) else list(references)
-        if len(asked) > REFERENCES_MAX:
-            raise InvalidInput(f"{len(asked):,} references at once; give {REFERENCES_MAX} or fewer, or a query")
+        asked = listed(references)
         reads = await self._reads()
-        found = [(reference, await self._referred(reference, reads)) for reference in asked]
-        return Resolved(
-            found=tuple(event for _, event in found if event is not None),
-            missing=tuple(_called(reference) for reference, event in found if event is None),
-        )
+        return resolved(asked, [await self._referred(reference, reads) for reference in asked])
 
-    async def _referred(self, reference: str | int | Event | Ref, reads: Reads) -> Event | None:
-        text = _called(reference)
-        if text.isdecimal():
-            if len(text) > POSITION_DIGITS_MAX:
-                return None
-            found = await self._store.event_at(int(text))
-            if found is None and reads is not self._store:  # what waits has its position only when it is stored
-                await self._stored()
-                found = await self._store.event_at(int(text))
-            return found
-        return await reads.event(EventId(text))
+    async def _referred(self, reference: Reference, reads: Reads) -> Event | None:
+        return await referred(reference, reads=reads, store=self._store, flush=self._stored)
 
     async def events(self, query: EventQuery | None = None) -> list[Event]:
         """The latest events that fit, oldest first."""
@@ -487,7 +464,7 @@ class Memory:
     async def purge(
         self,
         *,
-        ids: Iterable[str | int | Event | Ref] = (),
+        ids: Iterable[Reference] = (),
         value: str | None = None,
         session: str | None = None,
         agent: str | None = None,
@@ -623,8 +600,3 @@ async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
 
 def _file(target: str | Path | None, settings: Settings) -> Path:
     return space_of(Path.cwd(), home=settings.home).file if target is None else Path(target).expanduser()
-
-
-def _called(reference: str | int | Event | Ref) -> str:
-    """A reference as text: an id, or the digits of a position."""
-    return reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")
