@@ -63,14 +63,12 @@ from mica.select.sources.marks import Marks
 from mica.settings import Settings, load_settings
 from mica.store.ageing import HOT, Ageing, age
 from mica.store.copying import Copied, copy
-from mica.store.ephemeral import EphemeralStore
 from mica.store.hot import Hot, Reads, Whole
 from mica.store.importing import Imported, Importing, LogImported, Progress
+from mica.store.opening import open_store
 from mica.store.protocol import Sizes, Store
 from mica.store.purging import Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
-from mica.store.space import is_address, shown, space_of
-from mica.store.sqlite import SqliteStore
 from mica.tokens import ESTIMATOR
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
@@ -575,28 +573,3 @@ def open(target: str | Path | None = None, *, settings: Settings | None = None, 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`.
     """
     return Opening(target, settings, clock)
-
-
-async def open_store(target: str | Path | None, *, settings: Settings) -> Store:
-    """The store that a target names."""
-    if str(target) == ":memory:":
-        return EphemeralStore()
-    if str(target).startswith(("postgresql://", "postgres://")):
-        from mica.store.postgres import PostgresStore  # an extra
-
-        here = space_of(Path.cwd(), home=settings.home)
-        return await PostgresStore.open(str(target), space=here.name, home=settings.home)
-    if target is not None and is_address(target):
-        raise InvalidInput(f"no store for the address {shown(target)!r}; give a file, `postgresql://…` or `:memory:`")
-    return await SqliteStore.open(_file(target, settings))
-
-
-async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
-    """Make or migrate the schema of a PostgreSQL address as its owner, and let these roles use it."""
-    from mica.store.postgres import prepare as prepare_schema  # an extra
-
-    await prepare_schema(address, admitted=admitted)
-
-
-def _file(target: str | Path | None, settings: Settings) -> Path:
-    return space_of(Path.cwd(), home=settings.home).file if target is None else Path(target).expanduser()
