@@ -25,6 +25,7 @@ import msgspec
 
 from mica.errors import InvalidInput, MicaError, UnknownEvent
 from mica.inject.purge import Purging
+from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
     MARK,
@@ -69,7 +70,6 @@ from mica.store.opening import open_store
 from mica.store.protocol import Sizes, Store
 from mica.store.purging import Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
-from mica.tokens import ESTIMATOR
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 STORED_FIRST = 5_000  # so many events are stored before a read, in a few hundredths of a second; more are read unstored
@@ -402,21 +402,8 @@ class Memory:
 
     def _receipt(self, brief: Brief) -> EventId | None:
         """Record what was shown, as recalled text: a brief is never evidence."""
-        shown = [
-            {"source": passage.source, "sources": passage.sources, "tokens": passage.tokens, "score": passage.score}
-            for passage in brief.passages
-        ]
-        receipt: dict[str, object] = {
-            "query": redact(brief.query),
-            "passages": shown,
-            "tokens": brief.tokens,
-            "budget_tokens": brief.budget_tokens,
-            "estimator": ESTIMATOR,
-            "left_out": brief.left_out,
-            "missing": brief.missing,
-        }
         try:
-            return self.emit("brief", receipt, origin="recalled").id
+            return self.emit("brief", receipt(brief), origin="recalled").id
         except MicaError:
             return None  # nothing can be written; the agent's turn goes on
 
