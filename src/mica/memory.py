@@ -5,15 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Generator,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
@@ -64,7 +56,7 @@ from mica.select.sources.marks import Marks
 from mica.settings import Settings, load_settings
 from mica.store.ageing import HOT, Ageing, age
 from mica.store.copying import Copied, copy
-from mica.store.hot import Hot, Reads, Whole
+from mica.store.hot import Hot, Reads, readable
 from mica.store.importing import Imported, Importing, LogImported, Progress
 from mica.store.opening import open_store
 from mica.store.protocol import Sizes, Store
@@ -72,7 +64,6 @@ from mica.store.purging import Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
-STORED_FIRST = 5_000  # so many events are stored before a read, in a few hundredths of a second; more are read unstored
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
 
@@ -199,12 +190,7 @@ class Memory:
 
     async def _reads(self) -> Reads:
         """Where every event emitted before can be read: in the store, or beside it when much waits for it."""
-        waiting = await self._folding.waiting()
-        if sum(last - first for _, first, last in waiting) <= STORED_FIRST:
-            await self._stored()
-            return self._store
-        self._folding.wake()
-        return Whole(self._store, Hot(waiting))
+        return await readable(self._store, self._folding)
 
     async def _append(self, events: Sequence[Event]) -> Appended:
         self._ageing.disturb()
