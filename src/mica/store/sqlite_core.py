@@ -27,7 +27,6 @@ from mica.model import (
     PURGED,
     Appended,
     Claim,
-    Context,
     Event,
     EventId,
     EventQuery,
@@ -55,8 +54,6 @@ from mica.store.encoding import (
     compressed,
     digest,
     expanded,
-    labels_of,
-    labels_text,
     moment,
     near,
     remember,
@@ -75,6 +72,7 @@ from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.sqlite_blocks import STEP_EVENTS, Blocks, Wanted
 from mica.store.sqlite_file import COLUMNS, Key, Row, open_file, translated
 from mica.store.sqlite_purge import bury, truncate_log
+from mica.store.sqlite_words import Words
 from mica.store.work import check_lease, check_moment, check_words
 from mica.words import terms_of, words
 
@@ -122,17 +120,12 @@ class SqliteCore:
 
     def __init__(self, path: Path, *, busy_ms: int = PATIENCE_S * 1_000) -> None:
         self._path = path
-        self._words: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}, "terms": {}}
-        self._contexts: dict[Context, int] = {}
-        self._last_context: tuple[Context | None, int] = None, 0
         self._places: dict[EventId, Place] = {}
-        self._read_contexts: dict[int, Context] = {}
-        self._read_words: dict[tuple[str, int], str] = {}
         self._outstanding = Outstanding()
-        self._highest_number = 0  # of a word that a purge took
         self.generation = -1  # of the words that are remembered: a purge takes some away
         with translated(path):
             self._connection = open_file(path, busy_ms=busy_ms)
+            self._words = Words(self._connection)
             self._blocks = Blocks(self._connection)
             self._follow_purges()
 
@@ -169,7 +162,7 @@ class SqliteCore:
 
     def event(self, identifier: EventId) -> Event | None:
         with self._reading():
-            row = self._row_of(self._known_key(identifier))
+            row = self._row_of(self._words.known_key(identifier))
             return None if row is None else self._event(row)
 
     def event_at(self, position: int) -> Event | None:
@@ -202,7 +195,7 @@ class SqliteCore:
             statement = "SELECT id FROM contexts WHERE substr(correlation, -8) = substr(?, -8) AND correlation = ?"
             contexts = {number for (number,) in self._rows(statement, (correlation, correlation))}
             try:
-                root = self._known_key(EventId(correlation))
+                root = self._words.known_key(EventId(correlation))
             except InvalidEvent:
                 root = None  # no root has this id
             rows = self._table(
@@ -223,7 +216,7 @@ class SqliteCore:
     def ancestors(self, identifier: EventId) -> list[Event]:
         with self._reading():
             found: dict[Key, Row] = {}
-            row = self._row_of(self._known_key(identifier))
+            row = self._row_of(self._words.known_key(identifier))
             while row is not None and row[8] is not None and (key := (row[8], row[9])) not in found:
                 line = self._table(_LINE, key) or [aged for aged in [self._row_of(key)] if aged is not None]
                 left = {(each[1], each[2]): each for each in line}  # as far as it goes in rows, or one that aged
@@ -235,7 +228,7 @@ class SqliteCore:
 
     def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]:
         with self._reading():
-            key = self._known_key(identifier)
+            key = self._words.known_key(identifier)
             own = self._row_of(key)
             if key is None:
                 return []
@@ -390,7 +383,7 @@ class SqliteCore:
             if digest(expanded(body)) != named:
                 problems.append(f"payload {identifier} does not have the content that its digest names")
         for identifier, named in self._rows("SELECT id, digest FROM contexts"):
-            if bytes.fromhex(self._context(identifier).id) != named:
+            if bytes.fromhex(self._words.context(identifier).id) != named:
                 problems.append(f"context {identifier} does not have the content that its digest names")
         problems += self._blocks.problems()
         if problems:
@@ -460,7 +453,7 @@ class SqliteCore:
             content = [event for event in known if event is not None and not is_tombstone(event)]
             if content:
                 self._thaw(event.position or 0 for event in content)
-                name, context = self._number("names", PURGED), self._context_number(EMPTY)
+                name, context = self._words.number("names", PURGED), self._words.context_number(EMPTY)
                 bury(self._connection, content, told, name=name, context=context)
         self._forget()
         return len(content)
@@ -526,17 +519,12 @@ class SqliteCore:
         if generation != self.generation:
             self._forget()
             self._outstanding = Outstanding(self.purges())
-            self.generation, self._highest_number = generation, highest
+            self.generation, self._words.highest_number = generation, highest
 
     def _forget(self) -> None:
+        self._words.forget()
         self._blocks.forget()
-        self._contexts.clear()
-        self._last_context = None, 0
         self._places.clear()
-        self._read_contexts.clear()
-        self._read_words.clear()
-        for cache in self._words.values():
-            cache.clear()
 
     def _known(self, events: Iterable[Event]) -> set[EventId]:
         """Which of these events are there already, by id. A new writer's, or what follows its last, costs one look."""
@@ -545,7 +533,7 @@ class SqliteCore:
             sequences[writer].append(sequence)
         known: set[EventId] = set()
         for writer, wanted in sequences.items():
-            number = self._number("writers", writer)
+            number = self._words.number("writers", writer)
             between = "SELECT 1 FROM events WHERE writer = ? AND sequence BETWEEN ? AND ? LIMIT 1"
             if self._connection.execute(between, (number, min(wanted), max(wanted))).fetchone() is not None:
                 there = self._connection.execute(
@@ -563,9 +551,9 @@ class SqliteCore:
         return known is None or not may_stand_for(known, event)
 
     def _new_place(self, event: Event, parent: Place | None) -> Place:
-        own = root = self._key(event.id)
+        own = root = self._words.key(event.id)
         if event.parent_id is not None:
-            root = self._key(event.root_id) if parent is None else parent.root
+            root = self._words.key(event.root_id) if parent is None else parent.root
         return Place(event.id, event.root_id, event.depth, own, root)
 
     def _row(self, event: Event, place: Place, parent: Place | None, position: int) -> Row:
@@ -575,13 +563,13 @@ class SqliteCore:
         if parent is not None:
             above: Key | tuple[None, None] = parent.own
         else:
-            above = (None, None) if event.parent_id is None else self._key(event.parent_id)
+            above = (None, None) if event.parent_id is None else self._words.key(event.parent_id)
         return (
             position,
             *place.own,
-            self._words["names"].get(event.name) or self._number("names", event.name),
+            self._words.numbers["names"].get(event.name) or self._words.number("names", event.name),
             microseconds(event.at),
-            self._context_number(event.context),
+            self._words.context_number(event.context),
             *place.root,
             *above,
             event.depth,
@@ -600,65 +588,17 @@ class SqliteCore:
             if text is None:
                 continue
             found, session = words(text), event.context.session
-            number = None if session is None else self._number("sessions", session)
+            number = None if session is None else self._words.number("sessions", session)
             texts.append((position, number, microseconds(event.at), len(found), event.name == MARK))
             for term, count in Counter(terms_of(found)).items():
-                postings.append((self._words["terms"].get(term) or self._number("terms", term), position, count))
+                postings.append(
+                    (self._words.numbers["terms"].get(term) or self._words.number("terms", term), position, count)
+                )
         self._connection.executemany(
             "INSERT INTO texts (position, session, at, length, is_mark) VALUES (?, ?, ?, ?, ?)", texts
         )
         postings.sort()  # as the table is: neighbours are written to the same page
         self._connection.executemany("INSERT INTO postings (term, position, count) VALUES (?, ?, ?)", postings)
-
-    def _key(self, identifier: EventId) -> Key:
-        writer, sequence = split_id(identifier)
-        return self._words["writers"].get(writer) or self._number("writers", writer), sequence
-
-    def _number(self, table: str, word: str) -> int:
-        """The number by which this word is interned, made if need be."""
-        known = self._words[table]
-        if (number := known.get(word)) is not None:
-            return number
-        column = "term" if table == "terms" else "name"
-        row = self._connection.execute(f"SELECT id FROM {table} WHERE {column} = ?", (word,)).fetchone()
-        if row is None:
-            new = (self._next_number(table), word)
-            self._connection.execute(f"INSERT INTO {table} (id, {column}) VALUES (?, ?)", new)
-            number = self._connection.last_insert_rowid()
-        else:
-            number = row[0]
-        remember(known, word, number)
-        return number
-
-    def _next_number(self, table: str) -> int | None:
-        """A number that no word of this table had before a purge, which others may remember; None: any new one."""
-        if not self._highest_number:
-            return None
-        highest = f"coalesce((SELECT id FROM {table} ORDER BY id DESC LIMIT 1), 0)"
-        return int(self._one(f"SELECT max({highest}, ?) + 1", (self._highest_number,))[0])
-
-    def _context_number(self, context: Context) -> int:
-        last, number = self._last_context  # events in a row mostly share one: comparing it costs less than hashing it
-        if last is context:
-            return number
-        if (known := self._contexts.get(context)) is not None:
-            self._last_context = context, known
-            return known
-        name = bytes.fromhex(context.id)
-        session = None if context.session is None else self._number("sessions", context.session)
-        given = context.agent, context.user, context.task, context.correlation, labels_text(context)
-        self._connection.execute(
-            """INSERT INTO contexts (id, digest, session, agent, user, task, correlation, labels)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING""",
-            (self._next_number("contexts"), name, session, *given),
-        )
-        if self._connection.changes():
-            number = self._connection.last_insert_rowid()
-        else:
-            number = int(self._one("SELECT id FROM contexts WHERE digest = ?", (name,))[0])
-        remember(self._contexts, context, number)
-        self._last_context = context, number
-        return number
 
     def _payload_number(self, body: bytes) -> int:
         name = digest(body)
@@ -692,14 +632,6 @@ class SqliteCore:
             rows = self._blocks.at([position])
         return rows[0] if rows else None
 
-    def _known_key(self, identifier: EventId) -> Key | None:
-        """An id in numbers; None when nothing of its writer is stored. Raises InvalidEvent when it is no id."""
-        writer, sequence = split_id(identifier)
-        number = self._words["writers"].get(writer)
-        if number is None:
-            number = next((row[0] for row in self._rows("SELECT id FROM writers WHERE name = ?", (writer,))), None)
-        return None if number is None else (number, sequence)
-
     def _at(self, positions: Sequence[int]) -> list[Event]:
         """The events at these positions, in order of position."""
         rows = self._table("WHERE position IN (SELECT value FROM json_each(?))", (_json(positions),))
@@ -724,14 +656,14 @@ class SqliteCore:
             body = expanded(self._one("SELECT body FROM payloads WHERE id = ?", (payload,))[0])
         else:
             body = data if isinstance(data, bytes) else data.encode()
-        parent = None if parent_writer is None else self._id(parent_writer, parent_sequence)
+        parent = None if parent_writer is None else self._words.id(parent_writer, parent_sequence)
         return Event(
-            id=self._id(writer, sequence),
-            name=self._word("names", name),
+            id=self._words.id(writer, sequence),
+            name=self._words.word("names", name),
             at=moment(at),
             body=body,
-            context=self._context(context),
-            root_id=self._id(root_writer, root_sequence),
+            context=self._words.context(context),
+            root_id=self._words.id(root_writer, root_sequence),
             parent_id=parent,
             depth=depth,
             origin=ORIGINS[origin],
@@ -739,34 +671,11 @@ class SqliteCore:
             position=position,
         )
 
-    def _id(self, writer: int, sequence: int) -> EventId:
-        return event_id(WriterId(self._word("writers", writer)), sequence)
-
-    def _word(self, table: str, number: int) -> str:
-        key = (table, number)
-        if (word := self._read_words.get(key)) is None:
-            word = str(self._one(f"SELECT name FROM {table} WHERE id = ?", (number,))[0])
-            remember(self._read_words, key, word)
-        return word
-
-    def _context(self, number: int) -> Context:
-        if (context := self._read_contexts.get(number)) is None:
-            session, agent, user, task, correlation, labels = self._one(
-                """SELECT sessions.name, agent, user, task, correlation, labels FROM contexts
-                LEFT JOIN sessions ON sessions.id = contexts.session WHERE contexts.id = ?""",
-                (number,),
-            )
-            context = Context(
-                session=session, agent=agent, user=user, task=task, correlation=correlation, labels=labels_of(labels)
-            )
-            remember(self._read_contexts, number, context)
-        return context
-
     def _place(self, identifier: EventId) -> Place | None:
         """Where a stored event stands in its chain."""
         if (place := self._places.get(identifier)) is not None:
             return place
-        if (key := self._known_key(identifier)) is None:
+        if (key := self._words.known_key(identifier)) is None:
             return None
         row = self._connection.execute(
             "SELECT root_writer, root_sequence, depth FROM events WHERE writer = ? AND sequence = ?", key
@@ -775,7 +684,7 @@ class SqliteCore:
             row = header.root_writer, header.root_sequence, header.depth
         if row is None:
             return None
-        place = Place(identifier, self._id(row[0], row[1]), row[2], key, (row[0], row[1]))
+        place = Place(identifier, self._words.id(row[0], row[1]), row[2], key, (row[0], row[1]))
         remember(self._places, identifier, place)
         return place
 
@@ -851,7 +760,7 @@ class SqliteCore:
 
     def _fits(self, query: EventQuery, context: int) -> bool:
         """Whether events of this context can be what a query asks for."""
-        found = self._context(context)
+        found = self._words.context(context)
         return (
             query.session in (None, found.session)
             and query.agent in (None, found.agent)
