@@ -7,12 +7,11 @@ sync.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from functools import cached_property, partial
-from itertools import groupby
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 
@@ -22,7 +21,6 @@ import msgspec
 from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent
 from mica.model import (
     EMPTY,
-    MARK,
     ORIGINS,
     PURGED,
     Appended,
@@ -30,7 +28,6 @@ from mica.model import (
     Event,
     EventId,
     EventQuery,
-    Posting,
     Postings,
     Text,
     Tombstone,
@@ -40,13 +37,11 @@ from mica.model import (
     is_tombstone,
     mark_of,
     microseconds,
-    name_pattern,
     new_writer,
-    searchable_text,
     split_id,
     utc_now,
 )
-from mica.store import sqlite_work
+from mica.store import sqlite_query, sqlite_texts, sqlite_work
 from mica.store.encoding import (
     CACHE_ENTRIES_MAX,
     INLINE_BYTES_MAX,
@@ -55,34 +50,26 @@ from mica.store.encoding import (
     digest,
     expanded,
     moment,
-    near,
     remember,
 )
 from mica.store.protocol import (
     Sizes,
     broken_lineage,
     check_event,
-    gathered,
     missing_positions,
-    orphaned_texts,
-    stale_texts,
-    wanted_terms,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
-from mica.store.sqlite_blocks import STEP_EVENTS, Blocks, Wanted
-from mica.store.sqlite_file import COLUMNS, Key, Row, open_file, translated
+from mica.store.sqlite_blocks import STEP_EVENTS, Blocks
+from mica.store.sqlite_file import COLUMNS, Key, Row, as_json, open_file, translated
 from mica.store.sqlite_purge import bury, truncate_log
 from mica.store.sqlite_words import Words
 from mica.store.work import check_lease, check_moment, check_words
-from mica.words import terms_of, words
 
 PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
 VACUUM_PAGES = 2_000  # given back after a step of ageing, in some 10 ms: more than it frees, so that a backlog goes too
 
 _ORIGIN = {origin: number for number, origin in enumerate(ORIGINS)}
 _INSERT = f"INSERT INTO events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_CONTAINING = """SELECT position FROM postings JOIN terms ON terms.id = postings.term
-    WHERE terms.term IN (SELECT value FROM json_each(?)) GROUP BY position HAVING count(*) = ?"""
 _LINE = """WHERE position IN (
         WITH RECURSIVE line (found, up_writer, up_sequence) AS (
             SELECT NULL, ?, ?
@@ -153,7 +140,7 @@ class SqliteCore:
                     raise DuplicateEvent(identifier)
             if rows:
                 self._connection.executemany(_INSERT, rows)
-                self._index(enumerate(fresh.values(), first))
+                sqlite_texts.index(self._connection, self._words, enumerate(fresh.values(), first))
                 self._connection.execute("UPDATE space SET last_position = ?", (position - 1,))
         if len(self._places) + len(places) > CACHE_ENTRIES_MAX:
             self._places.clear()
@@ -171,12 +158,10 @@ class SqliteCore:
 
     def events(self, query: EventQuery) -> list[Event]:
         with self._reading():
-            conditions, bindings = self._conditions(query)
-            where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-            limit = -1 if query.limit is None else query.limit
-            rows = self._table(f"{where} ORDER BY at DESC, position DESC LIMIT ?", (*bindings, limit))
-            if self._blocks.is_used and (wanted := self._wanted(query)) is not None:
-                rows = self._blocks.latest(wanted, rows, query.limit)
+            rows = self._table(*sqlite_query.latest(self._connection, query))
+            if self._blocks.is_used:
+                wanted = sqlite_query.wanted(self._connection, self._words, query)
+                rows = rows if wanted is None else self._blocks.latest(wanted, rows, query.limit)
             return [self._event(row) for row in reversed(rows)]
 
     def log(self, after: int, *, limit: int) -> list[Event]:
@@ -204,7 +189,7 @@ class SqliteCore:
                     UNION
                     SELECT position FROM events WHERE context IN (SELECT value FROM json_each(?))
                 )""",
-                (*(root or (0, 0)), _json(sorted(contexts))),
+                (*(root or (0, 0)), as_json(sorted(contexts))),
             )
             if self._blocks.is_used:
                 rows += self._blocks.of_contexts(contexts)
@@ -239,7 +224,7 @@ class SqliteCore:
             reached = [key]
             chains = set() if own is None else {(own[6], own[7])}
             while reached:
-                rows = self._table(_BELOW, (_json(reached), deepest))
+                rows = self._table(_BELOW, (as_json(reached), deepest))
                 found |= {(row[1], row[2]): row for row in rows}
                 reached += [(row[1], row[2]) for row in rows]
                 chains |= {(row[6], row[7]) for row in rows}
@@ -259,44 +244,17 @@ class SqliteCore:
             return self._ordered(found.values())
 
     def postings(self, wanted: Sequence[str]) -> Postings:
-        by_term = {
-            term: tuple(
-                Posting(*row)
-                for row in self._rows(
-                    """SELECT position, count, length, sessions.name FROM postings
-                    JOIN texts USING (position) LEFT JOIN sessions ON sessions.id = texts.session
-                    WHERE term = (SELECT id FROM terms WHERE term = ?) AND is_mark ORDER BY position""",
-                    (term,),
-                )
-            )
-            for term in wanted
-        }
-        lengths = self._rows("SELECT length, count(*) FROM texts WHERE is_mark GROUP BY length ORDER BY length")
-        return gathered(by_term, lengths)
+        with translated(self._path):
+            return sqlite_texts.postings(self._connection, wanted)
 
     def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         with self._reading():
-            return self._texts(positions, neighbours)
-
-    def _texts(self, positions: Sequence[int], neighbours: int) -> list[Text]:
-        found: dict[int, tuple[int, int, int]] = {}  # position: length, ordinal, length of the session
-        wanted = set(positions)
-        chosen = (
-            "SELECT position, length, session FROM texts WHERE is_mark AND position IN (SELECT value FROM json_each(?))"
-        )
-        sessions = set()
-        for position, length, session in self._rows(chosen, (_json(sorted(wanted)),)):
-            found[position] = (length, 0, length)
-            sessions.add(session)
-        for session in sessions - {None}:
-            in_order = "SELECT position, length FROM texts WHERE session = ? AND is_mark ORDER BY at, position"
-            together = [(position, length) for position, length in self._rows(in_order, (session,))]
-            found |= near(together, wanted, neighbours=neighbours)
-        return [
-            Text(mark=mark_of(event), length=length, ordinal=ordinal, session_length=whole)
-            for event in self._at(sorted(found))
-            for length, ordinal, whole in [found[event.position or 0]]
-        ]
+            found = sqlite_texts.around(self._connection, positions, neighbours=neighbours)
+            return [
+                Text(mark=mark_of(event), length=length, ordinal=ordinal, session_length=whole)
+                for event in self._at(sorted(found))
+                for length, ordinal, whole in [found[event.position or 0]]
+            ]
 
     def agents(self) -> list[str]:
         statement = "SELECT DISTINCT agent FROM contexts WHERE agent IS NOT NULL ORDER BY agent"
@@ -389,7 +347,7 @@ class SqliteCore:
         if problems:
             return problems
         problems += broken_lineage(self._whole_log())
-        return problems + self._missing_positions() + self._stale_texts()
+        return problems + self._missing_positions() + sqlite_texts.stale(self._connection, self._whole_log())
 
     def _missing_positions(self) -> list[str]:
         """Gaps in the log: positions are given in order and never taken back."""
@@ -406,14 +364,13 @@ class SqliteCore:
     def rebuild(self) -> int:
         count = 0
         with self._writing():
-            for table in ("postings", "texts"):  # terms keep their numbers: other processes remember them
-                self._connection.execute(f"DELETE FROM {table}")
+            sqlite_texts.clear(self._connection)
             if self._blocks.is_used:
                 self._blocks.remap()
             self._forget()
             last = 0
             while batch := self.log(last, limit=READ_ROWS):
-                self._index((event.position or 0, event) for event in batch)
+                sqlite_texts.index(self._connection, self._words, ((event.position or 0, event) for event in batch))
                 last = batch[-1].position or 0
                 count += len(batch)
         return count
@@ -539,7 +496,7 @@ class SqliteCore:
                 there = self._connection.execute(
                     """SELECT sequence FROM json_each(?) AS wanted
                     CROSS JOIN events ON events.writer = ? AND events.sequence = wanted.value""",
-                    (_json(wanted), number),
+                    (as_json(wanted), number),
                 )
                 known.update(event_id(writer, sequence) for (sequence,) in there)
             if self._blocks.is_used:
@@ -579,27 +536,6 @@ class SqliteCore:
             None if is_inline else self._payload_number(body),
         )
 
-    def _index(self, events: Iterable[tuple[int, Event]]) -> None:
-        """Index the text of events, given with their positions."""
-        texts: list[Row] = []
-        postings: list[Row] = []
-        for position, event in events:
-            text = searchable_text(event)
-            if text is None:
-                continue
-            found, session = words(text), event.context.session
-            number = None if session is None else self._words.number("sessions", session)
-            texts.append((position, number, microseconds(event.at), len(found), event.name == MARK))
-            for term, count in Counter(terms_of(found)).items():
-                postings.append(
-                    (self._words.numbers["terms"].get(term) or self._words.number("terms", term), position, count)
-                )
-        self._connection.executemany(
-            "INSERT INTO texts (position, session, at, length, is_mark) VALUES (?, ?, ?, ?, ?)", texts
-        )
-        postings.sort()  # as the table is: neighbours are written to the same page
-        self._connection.executemany("INSERT INTO postings (term, position, count) VALUES (?, ?, ?)", postings)
-
     def _payload_number(self, body: bytes) -> int:
         name = digest(body)
         row = self._connection.execute("SELECT id FROM payloads WHERE digest = ?", (name,)).fetchone()
@@ -634,7 +570,7 @@ class SqliteCore:
 
     def _at(self, positions: Sequence[int]) -> list[Event]:
         """The events at these positions, in order of position."""
-        rows = self._table("WHERE position IN (SELECT value FROM json_each(?))", (_json(positions),))
+        rows = self._table("WHERE position IN (SELECT value FROM json_each(?))", (as_json(positions),))
         if self._blocks.is_used:
             rows += self._blocks.at(positions)
         return [self._event(row) for row in sorted(rows, key=_POSITION)]
@@ -687,98 +623,3 @@ class SqliteCore:
         place = Place(identifier, self._words.id(row[0], row[1]), row[2], key, (row[0], row[1]))
         remember(self._places, identifier, place)
         return place
-
-    def _conditions(self, query: EventQuery) -> tuple[list[str], list[str | int]]:
-        conditions: list[str] = []
-        bindings: list[str | int] = []
-
-        def require(condition: str, *values: str | int) -> None:
-            conditions.append(condition)
-            bindings.extend(values)
-
-        if query.session is not None:
-            require(
-                """context IN (SELECT contexts.id FROM contexts JOIN sessions ON sessions.id = contexts.session
-                WHERE sessions.name = ?)""",
-                query.session,
-            )
-        if query.agent is not None:
-            require("context IN (SELECT id FROM contexts WHERE agent = ?)", query.agent)
-        if query.user is not None:
-            require("context IN (SELECT id FROM contexts WHERE user = ?)", query.user)
-        if query.names:
-            fitting = self._fitting_names(query.names)
-            require(f"name IN ({', '.join('?' * len(fitting))})", *fitting)
-        if query.since is not None:
-            require("at >= ?", microseconds(query.since))
-        if query.until is not None:
-            require("at < ?", microseconds(query.until))
-        if query.errors is not None:
-            require("error = ?", int(query.errors))
-        if query.text is not None:
-            wanted = wanted_terms(query.text)
-            require(f"position IN ({_CONTAINING})", _json(wanted), len(wanted))
-        return conditions, bindings
-
-    def _fitting_names(self, patterns: Iterable[str]) -> list[int]:
-        compiled = [name_pattern(pattern) for pattern in patterns]
-        return [
-            number
-            for number, name in self._rows("SELECT id, name FROM names ORDER BY id")
-            if any(pattern.fullmatch(name) for pattern in compiled)
-        ]
-
-    def _wanted(self, query: EventQuery) -> Wanted | None:
-        """What a query asks of the blocks; None when nothing in them can fit."""
-        session = None
-        if query.session is not None:
-            row = next(self._rows("SELECT id FROM sessions WHERE name = ?", (query.session,)), None)
-            if row is None:
-                return None
-            session = row[0]
-        sessions = [
-            frozenset(number for (number,) in self._rows(statement, (value,)))
-            for statement, value in (
-                ("SELECT DISTINCT coalesce(session, 0) FROM contexts WHERE agent = ?", query.agent),
-                ("SELECT DISTINCT coalesce(session, 0) FROM contexts WHERE user = ?", query.user),
-            )
-            if value is not None
-        ]
-        terms = None if query.text is None else wanted_terms(query.text)
-        return Wanted(
-            session=session,
-            names=frozenset(self._fitting_names(query.names)) if query.names else None,
-            since=None if query.since is None else microseconds(query.since),
-            until=None if query.until is None else microseconds(query.until),
-            error=None if query.errors is None else int(query.errors),
-            positions=None
-            if terms is None
-            else frozenset(position for (position,) in self._rows(_CONTAINING, (_json(terms), len(terms)))),
-            context=partial(self._fits, query) if sessions or session is not None else None,
-            sessions=frozenset.intersection(*sessions) if sessions else None,
-        )
-
-    def _fits(self, query: EventQuery, context: int) -> bool:
-        """Whether events of this context can be what a query asks for."""
-        found = self._words.context(context)
-        return (
-            query.session in (None, found.session)
-            and query.agent in (None, found.agent)
-            and query.user in (None, found.user)
-        )
-
-    def _stale_texts(self) -> list[str]:
-        """Where the index does not hold what the log says."""
-        lengths = {row[0]: row[1] for row in self._rows("SELECT position, length FROM texts")}
-        in_order = (
-            "SELECT position, terms.term, count FROM postings JOIN terms ON terms.id = postings.term ORDER BY position"
-        )
-        counts = {
-            position: {row[1]: row[2] for row in rows}
-            for position, rows in groupby(self._rows(in_order), itemgetter(0))
-        }
-        return stale_texts(self._whole_log(), lengths, counts) + orphaned_texts({*lengths, *counts})
-
-
-def _json(values: Sequence[int] | Sequence[str] | Sequence[Key]) -> str:
-    return msgspec.json.encode(values).decode()
