@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import mica
 from _table import Cost, check, finish, machine, measured, median, show, spread
-from mica.memory import Imported
+from mica.store.importing import Imported
 
 SEED = 20261115
 RECORDINGS = Path(__file__).parent.parent / "tests" / "fixtures" / "claude-code"

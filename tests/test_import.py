@@ -12,10 +12,10 @@ import pytest
 
 import mica
 from mica import EventQuery, Memory
-from mica.memory import Progress
 from mica.model import Event
 from mica.observe.clients import claude_code
 from mica.store.ephemeral import EphemeralStore
+from mica.store.importing import Progress
 from mica.testing import HandClock
 
 FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
@@ -166,7 +166,7 @@ async def test_a_session_that_went_quiet_is_settled_without_growing(
 
 async def test_an_import_that_was_cut_off_goes_on(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk and the place it reaches are stored together: nothing is lost, nothing doubled."""
-    monkeypatch.setattr("mica.memory.CHUNK_EVENTS", 5)
+    monkeypatch.setattr("mica.store.importing.CHUNK_EVENTS", 5)
     seen: list[Progress] = []
 
     class Cut(Exception):

@@ -20,7 +20,7 @@ from mica.errors import InvalidInput, UnknownEvent
 from mica.model import EventQuery
 from mica.observe.leftovers import DAMAGED
 from mica.settings import Settings
-from mica.store.sqlite import SqliteCore
+from mica.store.sqlite_core import SqliteCore
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
 from mica.testing.residue import residue

@@ -17,7 +17,7 @@ from mica.errors import (
     StoreUnavailable,
     UnknownEvent,
 )
-from mica.memory import Imported, LogImported, Memory, Progress, Resolved, open
+from mica.memory import Memory, open
 from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
 from mica.observe import guards
 from mica.observe.context import Here
@@ -25,8 +25,10 @@ from mica.select.chains import Comparison, Difference, Failure, Impact, compare
 from mica.select.follow import Following
 from mica.select.overview import Overview
 from mica.select.rank import Hit
+from mica.select.references import Resolved
 from mica.settings import Settings, load_settings
 from mica.store.copying import Copied
+from mica.store.importing import Imported, LogImported, Progress
 from mica.store.protocol import Sizes
 from mica.store.purging import Purged
 from mica.store.retention import Retained

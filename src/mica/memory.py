@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
-import platform
 import time
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from hashlib import blake2b
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -27,15 +15,12 @@ from typing import Any
 
 import msgspec
 
-from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput, MicaError, UnknownEvent
-from mica.inject.documents import event_line
-from mica.inject.exports import rewrite, written
+from mica.errors import InvalidInput, MicaError, UnknownEvent
+from mica.inject.purge import Purging
+from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
-    EMPTY,
     MARK,
-    PURGED,
-    REASON_CHARACTERS_MAX,
     Appended,
     Brief,
     Clock,
@@ -45,30 +30,24 @@ from mica.model import (
     EventQuery,
     Origin,
     Ref,
-    Tombstone,
     event_id,
-    make_event,
     new_writer,
-    tombstone,
-    tombstone_of,
     utc_now,
 )
 from mica.observe import logs
-from mica.observe.clients import claude_code
-from mica.observe.clients.records import lines
 from mica.observe.context import Here, Scope, age_s, carrier, current, environment, narrowed, received
 from mica.observe.emitter import Emit
 from mica.observe.folding import Folding
 from mica.observe.journal import Journal
 from mica.observe.leftovers import backlog, damaged_in
 from mica.observe.redact import redact
-from mica.observe.traces import purge_traces
 from mica.select import chains
 from mica.select.budget import fit
 from mica.select.follow import Bell, Following, history
 from mica.select.gather import gather
 from mica.select.overview import Overview, overview
 from mica.select.rank import Hit
+from mica.select.references import Reference, Resolved, listed, referred, resolved
 from mica.select.search import search
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import Question, Source
@@ -77,61 +56,15 @@ from mica.select.sources.marks import Marks
 from mica.settings import Settings, load_settings
 from mica.store.ageing import HOT, Ageing, age
 from mica.store.copying import Copied, copy
-from mica.store.ephemeral import EphemeralStore
-from mica.store.hot import Hot, Reads, Whole
-from mica.store.protocol import Sizes, Store, check_event
-from mica.store.purging import EXPORTED, PURGE, Found, Purged, Selection, find, steps
-from mica.store.retention import PINNED, RETENTION, UNPINNED, Retained, due
-from mica.store.space import is_address, shown, space_of
-from mica.store.sqlite import SqliteStore
-from mica.tokens import ESTIMATOR
+from mica.store.hot import Hot, Reads, readable
+from mica.store.importing import Imported, Importing, LogImported, Progress
+from mica.store.opening import open_store
+from mica.store.protocol import Sizes, Store
+from mica.store.purging import Purged, Selection
+from mica.store.retention import PINNED, UNPINNED, Retained
 
-CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with the place reached
-TRANSCRIPT_READ = "transcript.read"
-FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
-REFERENCES_MAX = 100  # resolved at once: a screen or two; more is a query (E-28)
-POSITION_DIGITS_MAX = 18  # a log has fewer events than 64 bits count
-STORED_FIRST = 5_000  # so many events are stored before a read, in a few hundredths of a second; more are read unstored
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
-
-
-class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """Events that were asked for by reference: those found, in the order asked, and what is not there."""
-
-    found: tuple[Event, ...]
-    missing: tuple[str, ...] = ()
-
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an import has come."""
-
-    files: int
-    bytes: int
-    files_done: int = 0
-    bytes_done: int = 0
-    events: int = 0
-
-
-class Imported(msgspec.Struct, kw_only=True):
-    """What an import did. Nothing is skipped without being counted."""
-
-    files: int = 0
-    unchanged: int = 0  # files with nothing new
-    events: int = 0
-    repeated: int = 0  # events that were there already, from a copied or resumed transcript
-    tally: claude_code.Tally = msgspec.field(default_factory=claude_code.Tally)
-    failed: dict[str, str] = msgspec.field(default_factory=dict)  # files that could not be read, and why
-
-
-class LogImported(msgspec.Struct, frozen=True, kw_only=True):
-    """What the import of a log did."""
-
-    format: logs.Format
-    events: int
-    repeated: int  # they were there already
-    orphans: int  # their parent is nowhere; only taken where that is allowed
-    reused: int  # they have the id of another event of the log, and got their own here
 
 
 class Memory:
@@ -155,8 +88,9 @@ class Memory:
         )
         self._ageing = Ageing(store, now=clock)
         self._folding.begin(self._journal)
-        self._writer = new_writer()  # of what is appended without the journal: the places an import has reached
-        self._sequence = count(1)
+        ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
+        self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
+        self._purging = Purging(store, self._journal, self._folding, append=self._append, ids=ids, clock=clock)
         self._generation = store.generation
         self._sources: list[Source] = [Marks(store), Files(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
@@ -268,12 +202,7 @@ class Memory:
 
     async def _reads(self) -> Reads:
         """Where every event emitted before can be read: in the store, or beside it when much waits for it."""
-        waiting = await self._folding.waiting()
-        if sum(last - first for _, first, last in waiting) <= STORED_FIRST:
-            await self._stored()
-            return self._store
-        self._folding.wake()
-        return Whole(self._store, Hot(waiting))
+        return await readable(self._store, self._folding)
 
     async def _append(self, events: Sequence[Event]) -> Appended:
         self._ageing.disturb()
@@ -298,38 +227,7 @@ class Memory:
         on. The last turn of a session that may still run is not taken as ended; an import half an hour later does.
         """
         await self._stored()
-        done = Imported()
-        places = await self._places_read()
-        files = [(path.absolute(), folder, _size(path)) for path, folder in _rooted(paths, root)]
-        progress = Progress(files=len(files), bytes=sum(expected for _, _, expected in files))
-        for path, folder, expected in files:
-            before = progress.bytes_done
-            try:
-                state = await asyncio.to_thread(self._state, path, places)
-                if state.is_read:
-                    done.unchanged += 1
-                else:
-                    tally = claude_code.Tally()
-                    chunks = _chunks(path, start=state.start, root=folder, closed=state.is_idle, tally=tally)
-                    while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-                        appended = await self._append_chunk(
-                            chunk, path=path, fingerprint=state.fingerprint, tally=tally
-                        )
-                        done.events += appended.stored
-                        done.repeated += appended.repeated
-                        progress = msgspec.structs.replace(
-                            progress, bytes_done=before + min(chunk.place, expected), events=done.events
-                        )
-                        on_progress(progress)
-                    done.files += 1
-                    done.tally.add(tally, name=path.name)
-            except OSError as error:
-                done.failed[str(path)] = error.strerror or str(error)
-            progress = msgspec.structs.replace(
-                progress, files_done=progress.files_done + 1, bytes_done=before + expected, events=done.events
-            )
-            on_progress(progress)
-        return done
+        return await self._importing.transcripts(paths, root=root, on_progress=on_progress)
 
     async def import_log(
         self, path: Path, *, format: logs.Format | None = None, source: str = "", allow_orphans: bool = False
@@ -340,134 +238,29 @@ class Memory:
         InvalidInput naming the lines that cannot be read or whose parent is neither in the file nor in this space.
         """
         await self._stored()
-        try:
-            log = await asyncio.to_thread(logs.read_log, path, format=format, source=source)
-        except OSError as error:
-            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
-        known = {parent: event.ref for parent in log.outside() if (event := await self._store.event(parent))}
-        read = await asyncio.to_thread(logs.verified, log, known=known, allow_orphans=allow_orphans)
-        try:
-            appended = await self._append(read.events)
-        except DuplicateEvent as error:
-            raise InvalidInput(
-                f"nothing of {path} was imported: {log.called(EventId(error.event_id))} is in this space with other "
-                "content; if it is from another log that uses the same ids, import it with a --source of its own"
-            ) from error
-        return LogImported(
-            format=log.format,
-            events=appended.stored,
-            repeated=appended.repeated,
-            orphans=read.orphans,
-            reused=log.reused,
-        )
+        return await self._importing.log(path, format=format, source=source, allow_orphans=allow_orphans)
 
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
         """Which of these transcripts have something that is not in this space yet. One that is gone has nothing."""
-        places = await self._places_read()
-        unread = []
-        for path in paths:
-            with contextlib.suppress(FileNotFoundError):
-                if not self._state(path.absolute(), places).is_read:
-                    unread.append(path)
-        return unread
-
-    def _state(self, path: Path, places: Mapping[_Transcript, _Place]) -> _State:
-        """What there is to read in a transcript now. Raises OSError."""
-        status = claude_code.status(path)
-        fingerprint = _fingerprint(path)
-        known = places.get(_Transcript(str(path), fingerprint))
-        start = known.bytes if known is not None and known.bytes <= status.st_size else 0
-        is_idle = self._clock().timestamp() - status.st_mtime >= IDLE.total_seconds()
-        is_settled = known is None or known.settled
-        is_read = start == status.st_size and (is_settled or not is_idle)
-        return _State(fingerprint=fingerprint, start=start, is_idle=is_idle, is_read=is_read)
-
-    async def _append_chunk(self, chunk: _Chunk, *, path: Path, fingerprint: str, tally: claude_code.Tally) -> Appended:
-        """Store a chunk together with the place it reaches to: both or neither.
-
-        An event that the store refuses is a complaint in the tally; the others are stored.
-        """
-        place = _Place(transcript=str(path), bytes=chunk.place, fingerprint=fingerprint, settled=chunk.settled)
-        reached = make_event(
-            event_id(self._writer, next(self._sequence)),
-            TRANSCRIPT_READ,
-            {**msgspec.structs.asdict(place), "estimator": ESTIMATOR},
-            at=self._clock(),
-            origin="imported",
-        )
-        try:
-            appended = await self._append([*chunk.events, reached])
-        except (DuplicateEvent, InvalidEvent):
-            fresh, refused = await self._parted(chunk.events)
-            appended = await self._append([*fresh, reached])
-            repeated = len(chunk.events) - len(fresh) - len(refused)
-            appended = Appended(stored=appended.stored, repeated=repeated)
-            for number, reason in await asyncio.to_thread(_complaints, path, chunk, refused):
-                tally.complain(number, reason)
-        return Appended(stored=appended.stored - 1, repeated=appended.repeated)
-
-    async def _parted(self, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
-        """What of these can be stored, and why the others cannot. What is there already is neither.
-
-        An earlier version of mica may have read the same records in its way: what was stored first stands.
-        """
-        fresh: dict[EventId, Event] = {}
-        refused: dict[EventId, str] = {}
-        for event in events:
-            if await self._store.event(event.id) is not None:
-                continue
-            if event.parent_id in refused:
-                refused[event.id] = f"event {event.id!r} belongs to {event.parent_id!r}, which was refused"
-                continue
-            parent = event.parent_id and (fresh.get(event.parent_id) or await self._store.event(event.parent_id))
-            try:
-                check_event(event, parent.ref if parent else None)
-            except InvalidEvent as error:
-                refused[event.id] = str(error)
-            else:
-                fresh[event.id] = event
-        return list(fresh.values()), refused
-
-    async def _places_read(self) -> dict[_Transcript, _Place]:
-        """How far each transcript was read."""
-        places: dict[_Transcript, _Place] = {}
-        for event in await self._store.events(EventQuery(names=(TRANSCRIPT_READ,), limit=None)):
-            place = msgspec.json.decode(event.body, type=_Place)
-            places[_Transcript(place.transcript, place.fingerprint)] = place
-        return places
+        return await self._importing.unread(paths)
 
     # -- Read -------------------------------------------------------------------------------------------------
 
-    async def event(self, reference: str | int | Event | Ref) -> Event:
+    async def event(self, reference: Reference) -> Event:
         """The event of this id or position. Raises UnknownEvent when there is none."""
         found = await self._referred(reference, await self._reads())
         if found is None:
             raise UnknownEvent(str(reference))
         return found
 
-    async def resolve(self, references: Iterable[str | int | Event | Ref]) -> Resolved:
+    async def resolve(self, references: Iterable[Reference]) -> Resolved:
         """The events of up to 100 ids or positions, in the order given, and those that are not there by name."""
-        asked = [references] if isinstance(references, str | int | Event | Ref) else list(references)
-        if len(asked) > REFERENCES_MAX:
-            raise InvalidInput(f"{len(asked):,} references at once; give {REFERENCES_MAX} or fewer, or a query")
+        asked = listed(references)
         reads = await self._reads()
-        found = [(reference, await self._referred(reference, reads)) for reference in asked]
-        return Resolved(
-            found=tuple(event for _, event in found if event is not None),
-            missing=tuple(_called(reference) for reference, event in found if event is None),
-        )
+        return resolved(asked, [await self._referred(reference, reads) for reference in asked])
 
-    async def _referred(self, reference: str | int | Event | Ref, reads: Reads) -> Event | None:
-        text = _called(reference)
-        if text.isdecimal():
-            if len(text) > POSITION_DIGITS_MAX:
-                return None
-            found = await self._store.event_at(int(text))
-            if found is None and reads is not self._store:  # what waits has its position only when it is stored
-                await self._stored()
-                found = await self._store.event_at(int(text))
-            return found
-        return await reads.event(EventId(text))
+    async def _referred(self, reference: Reference, reads: Reads) -> Event | None:
+        return await referred(reference, reads=reads, store=self._store, flush=self._stored)
 
     async def events(self, query: EventQuery | None = None) -> list[Event]:
         """The latest events that fit, oldest first."""
@@ -608,21 +401,8 @@ class Memory:
 
     def _receipt(self, brief: Brief) -> EventId | None:
         """Record what was shown, as recalled text: a brief is never evidence."""
-        shown = [
-            {"source": passage.source, "sources": passage.sources, "tokens": passage.tokens, "score": passage.score}
-            for passage in brief.passages
-        ]
-        receipt: dict[str, object] = {
-            "query": redact(brief.query),
-            "passages": shown,
-            "tokens": brief.tokens,
-            "budget_tokens": brief.budget_tokens,
-            "estimator": ESTIMATOR,
-            "left_out": brief.left_out,
-            "missing": brief.missing,
-        }
         try:
-            return self.emit("brief", receipt, origin="recalled").id
+            return self.emit("brief", receipt(brief), origin="recalled").id
         except MicaError:
             return None  # nothing can be written; the agent's turn goes on
 
@@ -663,14 +443,12 @@ class Memory:
 
     def exported(self, path: Path, *, events: int) -> None:
         """Record that events were written to a file, so that a purge can take them out of it."""
-        if path.is_file():  # not a pipe
-            told: dict[str, object] = {"path": str(path.absolute()), "events": events, "host": platform.node()}
-            self.emit(EXPORTED, told, origin="user")
+        self._purging.exported(path, events=events)
 
     async def purge(
         self,
         *,
-        ids: Iterable[str | int | Event | Ref] = (),
+        ids: Iterable[Reference] = (),
         value: str | None = None,
         session: str | None = None,
         agent: str | None = None,
@@ -690,118 +468,14 @@ class Memory:
         await (self._stored() if dry_run else self._folding.clear())
         known = frozenset([(await self.event(reference)).id for reference in ids])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
-        _check_reason(reason, selection)
-        found = await find(self._store, selection)
-        if dry_run:
-            return _purged(found)
-        exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
-        told = await self._bury(found, selection=selection, conditions=selection.conditions, reason=reason)
-        await self._folding.clear()
-        traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
-        rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
-        return msgspec.structs.replace(
-            _purged(found),
-            first=(),
-            record=told.purge,
-            exports=rewritten,
-            removed=traces.removed,
-            unreached=(*await self._store.scrub(), *traces.left, *unreached),
-        )
-
-    async def _bury(
-        self, found: Found, *, selection: Selection | None, conditions: Sequence[str], reason: str
-    ) -> Tombstone:
-        """Record a purge, keep it for what arrives later, and make tombstones, which say what is returned."""
-        at = self._clock()
-        record = make_event(
-            event_id(self._writer, next(self._sequence)),
-            PURGE,
-            {"conditions": conditions, "events": len(found.ids), "reason": reason},
-            at=at,
-            context=self.here.context,
-            origin="user",
-        )
-        told = Tombstone(purge=record.id, reason=reason)
-        if selection is not None and selection.fits(record):  # who purges their own events is not named by it
-            record = msgspec.structs.replace(record, context=EMPTY)
-        await self._append([record])
-        if selection is not None and (kept := selection.kept(at=at, told=told)) is not None:
-            await self._store.keep_purge(kept)
-        for some in steps(found.ids):
-            await self._store.bury(some, told)
-        return told
-
-    async def _purge_exports(
-        self, exports: Iterable[Event], found: Found, *, selection: Selection, told: Tombstone
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Take purged events out of the files that were exported: those rewritten, and what a person must see to."""
-        records = {str(event.data.get("path")): event for event in exports}
-        stones = await self._store.events(EventQuery(names=(PURGED,), limit=None)) if records else []
-        tombstones = {event.id: event for event in stones}
-
-        def stone_of(identifier: EventId, event: Event | None) -> Event | None:
-            stone = tombstones.get(identifier)
-            if stone is None or not tombstone_of(stone).reason.startswith(RETENTION):
-                return stone
-            # Retention has put it into an archive, where it stays until a person purges it.
-            return tombstone(stone, told) if event is not None and selection.fits(event) else None
-
-        rewritten: list[str] = []
-        unreached: list[str] = []
-        for path, record in records.items():
-            host = record.data.get("host")
-            try:
-                if host != platform.node():
-                    raise FileNotFoundError
-                if await asyncio.to_thread(rewrite, Path(path), stone_of):
-                    rewritten.append(path)
-            except FileNotFoundError:
-                if found.first and found.first[0].at <= record.at:
-                    unreached.append(f"the export {path} on {host} is not here; it may hold purged events: remove it")
-            except (InvalidInput, OSError) as error:
-                unreached.append(f"the export {path} was not rewritten: {error}; look at it and remove it")
-        return tuple(rewritten), tuple(unreached)
+        return await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
 
     async def retain(self, *, dry_run: bool = False) -> Retained:
         """Purge bulk events whose time is over, as `[retention]` is set; archived first where a folder is set.
 
         Raises InvalidInput while retention is off; a dry run tells what would go all the same.
         """
-        settings = self._settings.retention
-        if not settings.enabled and not dry_run:
-            raise InvalidInput(
-                "retention is off, and nothing goes; `enabled = true` under [retention] in the settings turns it on"
-            )
-        await self._stored()
-        classes = await due(self._store, settings, now=self._clock())
-        done = Retained(classes={name: len(ids) for name, ids in classes.items()})
-        if dry_run or not classes:
-            return done
-        archive = None
-        if settings.archive is not None:
-            archive = await self._archived(settings.archive, {each for ids in classes.values() for each in ids})
-        for name, ids in classes.items():
-            found = Found(ids=tuple(ids), names={}, sessions=(), first=())
-            await self._bury(found, selection=None, conditions=[RETENTION], reason=f"{RETENTION}: {name}")
-        await self._folding.clear()
-        return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.scrub()))
-
-    async def _archived(self, folder: Path, ids: Collection[EventId]) -> str:
-        """Write these events into a new file, and record it, before they go."""
-        path = folder / f"{self.space}-{self._clock():%Y%m%dT%H%M%S%f}.jsonl"
-        try:
-            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidInput(
-                f"cannot make the archive {path.parent}: {error.strerror}; nothing was purged"
-            ) from error
-        with written(path) as stream:
-            async for event in history(self._store, EventQuery(), after=0):
-                if event.id in ids:
-                    stream.write(event_line(event) + b"\n")
-        self.exported(path, events=len(ids))
-        await self._stored()
-        return str(path)
+        return await self._purging.retain(self._settings.retention, context=self.here.context, dry_run=dry_run)
 
     def pin(self, *events: Event | Ref) -> Ref:
         """Keep these events for good, whatever retention is set to."""
@@ -885,124 +559,3 @@ def open(target: str | Path | None = None, *, settings: Settings | None = None, 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`.
     """
     return Opening(target, settings, clock)
-
-
-async def open_store(target: str | Path | None, *, settings: Settings) -> Store:
-    """The store that a target names."""
-    if str(target) == ":memory:":
-        return EphemeralStore()
-    if str(target).startswith(("postgresql://", "postgres://")):
-        from mica.store.postgres import PostgresStore  # an extra
-
-        here = space_of(Path.cwd(), home=settings.home)
-        return await PostgresStore.open(str(target), space=here.name, home=settings.home)
-    if target is not None and is_address(target):
-        raise InvalidInput(f"no store for the address {shown(target)!r}; give a file, `postgresql://…` or `:memory:`")
-    return await SqliteStore.open(_file(target, settings))
-
-
-async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
-    """Make or migrate the schema of a PostgreSQL address as its owner, and let these roles use it."""
-    from mica.store.postgres import prepare as prepare_schema  # an extra
-
-    await prepare_schema(address, admitted=admitted)
-
-
-def _file(target: str | Path | None, settings: Settings) -> Path:
-    return space_of(Path.cwd(), home=settings.home).file if target is None else Path(target).expanduser()
-
-
-def _called(reference: str | int | Event | Ref) -> str:
-    """A reference as text: an id, or the digits of a position."""
-    return reference.id if isinstance(reference, Event | Ref) else str(reference).removeprefix("#")
-
-
-def _check_reason(reason: str, selection: Selection) -> None:
-    """Raise InvalidInput when a tombstone cannot carry this reason: it stays after all else is gone."""
-    if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
-        raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
-    if reason.startswith(RETENTION):
-        raise InvalidInput(f"the reason {reason!r} is that of retention; give another")
-    if any(text in reason for text in selection.texts):
-        raise InvalidInput("the reason contains what is to be purged, and the reason stays; give another")
-
-
-def _purged(found: Found) -> Purged:
-    return Purged(events=len(found.ids), ids=found.ids, names=found.names, sessions=found.sessions, first=found.first)
-
-
-class _Transcript(msgspec.Struct, frozen=True):
-    path: str
-    fingerprint: str  # a file that was replaced by another is another transcript
-
-
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    transcript: str
-    bytes: int
-    fingerprint: str
-    settled: bool = True  # False: the last turn might have gone on; an earlier mica took every turn as ended
-
-
-class _State(msgspec.Struct, frozen=True, kw_only=True):
-    """Where reading a transcript goes on."""
-
-    fingerprint: str
-    start: int
-    is_idle: bool
-    is_read: bool  # there is nothing to read now
-
-
-class _Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Some thousand events of a transcript, and the place reached with them."""
-
-    place: int
-    events: list[Event]
-    ends: list[int]  # for each event, where the line ends that brought it about
-    settled: bool = False
-
-
-def _rooted(
-    paths: Iterable[Path], root: Path | Mapping[Path, Path | None] | None
-) -> Iterator[tuple[Path, Path | None]]:
-    """Each transcript with the folder that its paths are relative to."""
-    for path in paths:
-        yield path, root.get(path) if isinstance(root, Mapping) else root
-
-
-def _size(path: Path) -> int:
-    """The bytes that a file will take to read, for the progress; 0 when it cannot be read."""
-    try:
-        return claude_code.status(path).st_size
-    except OSError:
-        return 0
-
-
-def _fingerprint(path: Path) -> str:
-    """Tells whether the file at a path is still the one that was read: a hash of its beginning."""
-    with path.open("rb") as file:
-        return blake2b(file.read(FINGERPRINT_BYTES), digest_size=8).hexdigest()
-
-
-def _chunks(path: Path, *, start: int, root: Path | None, closed: bool, tally: claude_code.Tally) -> Iterator[_Chunk]:
-    """A transcript's events from `start` on. Only the last chunk can say that nothing is left to be told."""
-    events: list[Event] = []
-    ends: list[int] = []
-    place = start
-    folder = None if root is None else str(root)
-    for place, found in claude_code.read(path, start=start, root=folder, closed=closed, tally=tally):
-        events += found
-        ends += [place] * len(found)
-        if len(events) >= CHUNK_EVENTS:
-            yield _Chunk(place=place, events=events, ends=ends)
-            events, ends = [], []
-    yield _Chunk(place=place, events=events, ends=ends, settled=not tally.unsettled)
-
-
-def _complaints(path: Path, chunk: _Chunk, refused: Mapping[EventId, str]) -> list[tuple[int, str]]:
-    """Why events of a chunk were refused, each with the number of its line."""
-    if not refused:
-        return []
-    ends = dict(zip((event.id for event in chunk.events), chunk.ends, strict=True))
-    wanted = {ends[identifier] for identifier in refused}
-    numbers = {line.end: line.number for line in lines(path) if line.end in wanted}
-    return [(numbers.get(ends[identifier], 0), reason) for identifier, reason in refused.items()]

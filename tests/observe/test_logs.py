@@ -16,11 +16,11 @@ import mica
 from mica import Context, EventQuery, Memory
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
-from mica.memory import LogImported
 from mica.model import Event
 from mica.observe import logs
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
+from mica.store.importing import LogImported
 from mica.testing import History, build, histories
 
 JSON = st.recursive(

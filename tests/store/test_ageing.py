@@ -21,7 +21,8 @@ from mica.model import Appended, Context, Event, EventQuery, sequence_named, wri
 from mica.store import ageing, blocks
 from mica.store.ageing import Ageing
 from mica.store.ephemeral import EphemeralStore
-from mica.store.sqlite import SqliteCore, SqliteStore
+from mica.store.sqlite import SqliteStore
+from mica.store.sqlite_core import SqliteCore
 from mica.testing import HandClock, build
 from mica.testing.builders import START_AT
 
@@ -261,7 +262,7 @@ KILLED_AT_A_STATEMENT = """
 import os, shutil, signal, sys
 from datetime import timedelta
 from pathlib import Path
-from mica.store.sqlite import SqliteCore
+from mica.store.sqlite_core import SqliteCore
 from mica.testing.builders import START_AT
 path = Path(sys.argv[1])
 core = SqliteCore(path); before = core.log(0, limit=1_000); core.close()
@@ -310,7 +311,7 @@ KILLED_SOMEWHERE = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-from mica.store.sqlite import SqliteCore
+from mica.store.sqlite_core import SqliteCore
 from mica.testing import build
 from mica.testing.builders import START_AT
 core = SqliteCore(Path(sys.argv[1]))

@@ -14,9 +14,9 @@ import pytest
 
 import mica
 from mica import Event, EventQuery, Memory, Ref
-from mica import memory as memory_module
 from mica.model import Context, EventId, event_id, make_event, new_writer
 from mica.settings import Settings
+from mica.store import hot
 
 FAR = datetime(2600, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -84,7 +84,7 @@ async def test_what_waits_is_read_as_if_it_were_stored(
     known: list[Ref] = []
     emit_some(memory, chance, known, 150)
     await memory.position()  # all of that is stored
-    monkeypatch.setattr(memory_module, "STORED_FIRST", -1)
+    monkeypatch.setattr(hot, "STORED_FIRST", -1)
     monkeypatch.setattr(memory._folding, "wake", lambda: None)
     memory._folding._task.cancel()
     emit_some(memory, chance, known, 150)
@@ -99,7 +99,7 @@ async def test_what_waits_is_read_as_if_it_were_stored(
 
 async def test_an_event_that_is_stored_meanwhile_comes_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading while what waits is being stored: each event exactly once, at any moment."""
-    monkeypatch.setattr(memory_module, "STORED_FIRST", -1)
+    monkeypatch.setattr(hot, "STORED_FIRST", -1)
     for number in range(3_000):
         memory.emit("step", {"n": number})
 
@@ -116,7 +116,7 @@ async def test_an_event_that_is_stored_meanwhile_comes_once(memory: Memory, monk
 async def test_data_that_json_cannot_hold_is_told_where_it_waits(
     tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_module, "STORED_FIRST", -1)
+    monkeypatch.setattr(hot, "STORED_FIRST", -1)
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         memory.emit("odd", {1: "a key that is no text"})  # type: ignore[dict-item]  # what a caller may do
         [event] = await memory.events()
@@ -168,7 +168,7 @@ async def test_a_killed_process_leaves_a_log_that_is_read_at_once(
 
 
 async def test_what_is_asked_for_by_position_is_stored_first(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_module, "STORED_FIRST", -1)
+    monkeypatch.setattr(hot, "STORED_FIRST", -1)
     first, second = memory.emit("first"), memory.emit("second")
     assert (await memory.event(2)).id == second.id
     assert [event.id for event in (await memory.resolve(["1", first.id])).found] == [first.id, first.id]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mica.model import EventQuery
 from mica.store.matching import matcher
-from mica.store.sqlite import SqliteCore
+from mica.store.sqlite_core import SqliteCore
 from mica.testing import History, histories
 from mica.testing.builders import START_AT
 

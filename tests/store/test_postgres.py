@@ -426,8 +426,9 @@ import sys
 sys.modules["asyncpg"] = None
 import mica, asyncio
 from mica.errors import MicaError
+from mica.store.opening import open_store
 try:
-    asyncio.run(mica.memory.open_store("postgresql://h/x", settings=mica.load_settings({"HOME": sys.argv[1]})))
+    asyncio.run(open_store("postgresql://h/x", settings=mica.load_settings({"HOME": sys.argv[1]})))
 except MicaError as error:
     print(error)
 """

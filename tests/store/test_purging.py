@@ -17,7 +17,8 @@ from mica.model import Appended, Context, Tombstone, tombstone
 from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
 from mica.store.purging import Outstanding, Selection
-from mica.store.sqlite import SqliteCore, SqliteStore
+from mica.store.sqlite import SqliteStore
+from mica.store.sqlite_core import SqliteCore
 from mica.testing import build
 from mica.testing.builders import START_AT
 from mica.testing.contract import TOLD

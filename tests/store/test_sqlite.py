@@ -24,7 +24,8 @@ from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFul
 from mica.inject.documents import event_document
 from mica.model import Appended, Context, Event, EventQuery, writer_named
 from mica.store import sqlite
-from mica.store.sqlite import SqliteCore, SqliteStore
+from mica.store.sqlite import SqliteStore
+from mica.store.sqlite_core import SqliteCore
 from mica.store.sqlite_file import APPLICATION_ID, migrations
 from mica.testing import build
 from mica.testing.builders import START_AT
@@ -291,7 +292,7 @@ UNPRIVILEGED = """
 import os, sys
 from pathlib import Path
 from mica.errors import StoreError
-from mica.store.sqlite import SqliteCore
+from mica.store.sqlite_core import SqliteCore
 from mica.testing import build
 SqliteCore(Path(sys.argv[1]) / "space.db").close()  # loads what a user without rights may not read
 os.chmod(Path(sys.argv[1]) / "space.db", 0o444)
@@ -378,7 +379,7 @@ LIMITED = """
 import resource, signal, sys
 from pathlib import Path
 from mica.errors import StoreError
-from mica.store.sqlite import SqliteCore
+from mica.store.sqlite_core import SqliteCore
 from mica.testing import build
 core = SqliteCore(Path(sys.argv[1]))
 core.append([build(1)])
@@ -562,7 +563,7 @@ def test_eight_processes_lose_and_double_nothing(tmp_path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from mica.store.sqlite import SqliteCore
+from mica.store.sqlite_core import SqliteCore
 from mica.testing import build
 core = SqliteCore(Path(sys.argv[1]))
 number = 0

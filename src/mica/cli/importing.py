@@ -17,11 +17,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mica.cli.output import Output, counted, json_option, size, space_name, store_options, target
 from mica.errors import InvalidInput
-from mica.memory import Imported, Memory
-from mica.memory import Progress as Step
+from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.observe.clients import claude_code
 from mica.settings import Settings, load_settings
+from mica.store.importing import Imported
+from mica.store.importing import Progress as Step
 from mica.store.space import file_of, space_spoken_of
 
 STOPPED = "mica: stopped; what was stored stays, and the next import goes on from there"

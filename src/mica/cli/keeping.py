@@ -17,8 +17,8 @@ from rich.markup import escape
 from mica.cli.importing import planned
 from mica.cli.output import Output, Span, counted, json_option, memory_command, size
 from mica.memory import Memory
-from mica.memory import prepare as prepare_server
 from mica.settings import load_settings
+from mica.store.opening import prepare as prepare_server
 from mica.store.space import shown
 
 

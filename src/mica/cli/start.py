@@ -28,11 +28,12 @@ from mica.cli.output import (
 )
 from mica.cli.view import first_look
 from mica.errors import MicaError
-from mica.memory import Imported, Memory
+from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.model import EventQuery
 from mica.sample import transcripts as sample_transcripts
 from mica.settings import Settings, load_settings
+from mica.store.importing import Imported
 from mica.store.space import file_of, space_of
 from mica.store.space import spaces as space_files
 

@@ -16,10 +16,13 @@ from typing import NamedTuple, Protocol
 
 from mica.errors import InvalidEvent
 from mica.model import Context, Event, EventId, EventQuery, WriterId, microseconds, name_pattern, split_id
+from mica.observe.folding import Folding
 from mica.observe.segment import ERROR, MICROSECONDS, READ_FRAMES, SCOPE_SHIFT, Frame, Segment, Stretch
 from mica.store.matching import matcher
+from mica.store.protocol import Store
 
 _AT, _FLAGS = attrgetter("at"), attrgetter("flags")
+STORED_FIRST = 5_000  # so many events are stored before a read, in a few hundredths of a second; more are read unstored
 SPARSE = 8  # of so many frames one is wanted: then each is decoded alone
 
 
@@ -237,6 +240,16 @@ class Whole:
             found += (below := children.pop(parents.pop(), []))
             parents += [each.id for each in below]
         return _in_order(each for each in found if depth is None or each.depth <= event.depth + depth)
+
+
+async def readable(store: Store, folding: Folding) -> Reads:
+    """Where every event emitted before can be read: in the store, or beside it when much waits for it."""
+    waiting = await folding.waiting()
+    if sum(last - first for _, first, last in waiting) <= STORED_FIRST:
+        await folding.flush()
+        return store
+    folding.wake()
+    return Whole(store, Hot(waiting))
 
 
 def _merged(stored: list[Event], waiting: list[Event]) -> list[Event]:

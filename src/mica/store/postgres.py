@@ -17,15 +17,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import msgspec
-
 from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, MicaError, StoreUnavailable
 from mica.model import (
-    ORIGINS,
     Appended,
     Claim,
     Clock,
-    Context,
     Event,
     EventId,
     EventQuery,
@@ -36,17 +32,15 @@ from mica.model import (
     Tombstone,
     Work,
     WriterId,
-    event_id,
     is_tombstone,
     mark_of,
     microseconds,
-    name_pattern,
     new_writer,
     split_id,
     utc_now,
 )
 from mica.store import postgres_work
-from mica.store.encoding import READ_ROWS, digest, expanded, moment, near, remember
+from mica.store.encoding import near, remember
 from mica.store.postgres_append import (
     CHUNK_EVENTS,
     Draft,
@@ -59,10 +53,12 @@ from mica.store.postgres_append import (
 from mica.store.postgres_listen import Listener
 from mica.store.postgres_purge import TABLES, bury, keep_purge, outstanding
 from mica.store.postgres_query import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE, latest
+from mica.store.postgres_read import POSITION_MAX, Reading, Row, beside
 from mica.store.postgres_server import (
     CONNECT_S,
     CONNECTIONS_MAX,
     FAILURES,
+    LONG_S,
     LOST,
     PATIENCE_S,
     Address,
@@ -78,14 +74,11 @@ from mica.store.postgres_server import (
     remember_space,
     translated,
 )
+from mica.store.postgres_verify import broken
 from mica.store.postgres_words import Words, read
 from mica.store.protocol import (
     Sizes,
-    broken_lineage,
     gathered,
-    missing_positions,
-    orphaned_texts,
-    stale_texts,
     wanted_terms,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
@@ -93,14 +86,10 @@ from mica.store.work import check_lease, check_moment, check_words
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Row = Sequence[Any]  # a column has the type that its table declares
 
 TRIES = 5  # of a transaction that was lost or undone; a deadlock may meet its rival again
 TRY_AGAIN_S = 0.05  # at random, so that rivals do not keep step
 MONTHS_AHEAD = 2  # made when a store is opened, so that appending hardly ever has to make one
-LONG_S = 3_600  # for one statement over a whole space: deleting the index of ten million events takes minutes
-DECODE_ROWS_MAX = 200  # more rows, some milliseconds of work, are turned into events beside the event loop
-POSITION_MAX = 2**63 - 1
 WRITERS_MAX = 10_000  # whose highest sequence is kept: a megabyte; an importer may have a writer for each transcript
 
 # One round trip. What is set ends with the transaction: the next one on this connection may be somebody else's.
@@ -115,9 +104,6 @@ _BEGIN = """
 READ = "REPEATABLE READ READ ONLY"
 WRITE = "READ COMMITTED READ WRITE"  # each statement sees what was committed before the lock was given
 
-_COLUMNS = """events.position, events.writer, events.sequence, events.name, events.at, events.context,
-    events.root_writer, events.root_sequence, events.parent_writer, events.parent_sequence, events.depth,
-    events.origin, events.error, events.data, events.payload"""
 _WRITER = f"(SELECT id FROM writers WHERE space = {HERE} AND name = $2)"
 
 
@@ -265,7 +251,7 @@ class PostgresStore:
         there = await writing.positions(drafts.drafts)
         await writing.check_parents(drafts.drafts, there, self._refs)
         if there:
-            stored = {event.id: event for event in await self._at(writing.connection, there.values())}
+            stored = {event.id: event for event in await self._reads(writing.connection).at(there.values())}
             for draft in drafts.drafts:
                 if draft.event.id in there and not may_stand_for(stored[draft.event.id], draft.event):
                     raise DuplicateEvent(draft.event.id)
@@ -303,8 +289,7 @@ class PostgresStore:
     @reading
     async def event(self, connection: Connection, identifier: EventId) -> Event | None:
         writer, sequence = split_id(identifier)
-        found = await self._read(
-            connection,
+        found = await self._reads(connection).found(
             f"FROM keys {AT_KEYS} WHERE keys.space = {HERE} AND keys.writer = {_WRITER} AND keys.sequence = $3",
             writer,
             sequence,
@@ -313,25 +298,25 @@ class PostgresStore:
 
     @reading
     async def event_at(self, connection: Connection, position: int) -> Event | None:
-        found = await self._at(connection, [position])
+        found = await self._reads(connection).at([position])
         return found[0] if found else None
 
     @reading
     async def events(self, connection: Connection, query: EventQuery) -> list[Event]:
         wanted = None if query.text is None else wanted_terms(query.text)
-        contexts = await self._fitting_contexts(connection, query)
-        names = await self._fitting_names(connection, query.names) if query.names else None
+        contexts = await self._reads(connection).fitting_contexts(query)
+        names = await self._reads(connection).fitting_names(query.names) if query.names else None
         terms = None
         if wanted is not None:
             terms = list((await self._words.known_numbers(connection, "terms", wanted)).values())
             if len(terms) < len(wanted):
                 return []
         rest, values = latest(query, contexts=contexts, names=names, terms=terms)
-        return (await self._read(connection, rest, *values))[::-1]
+        return (await self._reads(connection).found(rest, *values))[::-1]
 
     @reading
     async def log(self, connection: Connection, after: int, *, limit: int) -> list[Event]:
-        return await self._after(connection, after, limit=limit)
+        return await self._reads(connection).after(after, limit=limit)
 
     @reading
     async def last_position(self, connection: Connection) -> int:
@@ -350,8 +335,7 @@ class PostgresStore:
             writer, sequence = split_id(correlation)
         except InvalidEvent:
             writer, sequence = WriterId(""), -1  # no root has this id
-        return await self._read(
-            connection,
+        return await self._reads(connection).found(
             f"""FROM (
                 SELECT at, position FROM events WHERE space = {HERE} AND root_writer = {_WRITER} AND root_sequence = $3
                 UNION
@@ -366,8 +350,7 @@ class PostgresStore:
 
     @reading
     async def ancestors(self, connection: Connection, identifier: EventId) -> list[Event]:
-        return await self._read(
-            connection,
+        return await self._reads(connection).found(
             f"""FROM (
                 WITH RECURSIVE line (at, position, writer, sequence) AS (
                     SELECT NULL::bigint, NULL::bigint, parent_writer, parent_sequence FROM keys {AT_KEYS}
@@ -388,8 +371,7 @@ class PostgresStore:
     async def descendants(
         self, connection: Connection, identifier: EventId, *, depth: int | None = None
     ) -> list[Event]:
-        return await self._read(
-            connection,
+        return await self._reads(connection).found(
             f"""FROM (
                 WITH RECURSIVE deepest (depth) AS (
                     SELECT events.depth + $4::bigint FROM keys {AT_KEYS}
@@ -426,7 +408,7 @@ class PostgresStore:
             "SELECT length, count(*) FROM texts WHERE space = $1 AND is_mark GROUP BY length ORDER BY length",
             self._number,
         )
-        return gathered(await _beside(len(rows), lambda: _by_term(wanted, rows)), [(row[0], row[1]) for row in lengths])
+        return gathered(await beside(len(rows), lambda: _by_term(wanted, rows)), [(row[0], row[1]) for row in lengths])
 
     @reading
     async def texts(self, connection: Connection, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
@@ -447,7 +429,7 @@ class PostgresStore:
             found |= near([(row[0], row[1]) for row in together], wanted, neighbours=neighbours)
         return [
             Text(mark=mark_of(event), length=length, ordinal=ordinal, session_length=whole)
-            for event in await self._at(connection, found)
+            for event in await self._reads(connection).at(found)
             for length, ordinal, whole in [found[event.position or 0]]
         ]
 
@@ -535,59 +517,9 @@ class PostgresStore:
     async def verify(self) -> list[str]:
         async def once() -> list[str]:
             async with self._transaction(READ, patience_s=LONG_S) as connection:
-                return await self._broken(connection)
+                return await broken(self._reads(connection))
 
         return await self._patiently(once)
-
-    async def _broken(self, connection: Connection) -> list[str]:
-        problems = await self._broken_references(connection)
-        if problems:
-            return problems  # rows that name what is missing cannot be read as events
-        names = await connection.fetch("SELECT digest FROM payloads WHERE space = $1 ORDER BY digest", self._number)
-        for (name,) in names:
-            frames = await self._frames(connection, [name])
-            if await asyncio.to_thread(_named, frames[name]) != name:
-                problems.append(f"payload {name.hex()} does not have the content that its digest names")
-        rows = await connection.fetch("SELECT id, digest FROM contexts WHERE space = $1 ORDER BY id", self._number)
-        contexts = await self._words.contexts(connection, [row[0] for row in rows])
-        problems += [
-            f"context {number} does not have the content that its digest names"
-            for number, name in rows
-            if bytes.fromhex(contexts[number].id) != name
-        ]
-        texts = await connection.fetch(
-            "SELECT position, length FROM texts WHERE space = $1", self._number, timeout=LONG_S
-        )
-        lengths: dict[int, int] = dict(texts)
-        counts: dict[int, dict[str, int]] = {}
-        for position, term, often in await connection.fetch(
-            """SELECT postings.position, terms.name, postings.count FROM postings
-            JOIN terms ON terms.space = $1 AND terms.id = postings.term WHERE postings.space = $1""",
-            self._number,
-            timeout=LONG_S,
-        ):
-            counts.setdefault(position, {})[term] = often
-        stale: list[str] = []
-        bare: list[Event] = []
-        async for batch in self._whole_log(connection):
-            stale += await asyncio.to_thread(stale_texts, batch, lengths, counts)
-            bare += [msgspec.structs.replace(event, body=b"") for event in batch]
-        problems += await asyncio.to_thread(broken_lineage, bare)
-        return problems + await self._missing_positions(connection) + stale + orphaned_texts({*lengths, *counts})
-
-    async def _missing_positions(self, connection: Connection) -> list[str]:
-        gaps = await connection.fetch(
-            """SELECT before + 1, position - 1 FROM (
-                SELECT position, lag(position, 1, 0::bigint) OVER (ORDER BY position) AS before FROM keys
-                WHERE space = $1
-                UNION ALL
-                SELECT last_position + 1, (SELECT coalesce(max(position), 0) FROM keys WHERE space = $1) FROM spaces
-                WHERE number = $1
-            ) AS steps WHERE position > before + 1""",
-            self._number,
-            timeout=LONG_S,
-        )
-        return missing_positions((first, last) for first, last in gaps)
 
     async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
         """Nothing: the log is partitioned by month, and a closed partition is never written again.
@@ -607,7 +539,7 @@ class PostgresStore:
             writing = await self._lock(connection)
             for table in ("postings", "texts"):
                 await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._number, timeout=LONG_S)
-            async for batch in self._whole_log(connection):
+            async for batch in self._reads(connection).whole_log():
                 await writing.index(await asyncio.to_thread(_indexed, batch))
                 count += len(batch)
         self._words.keep()
@@ -624,7 +556,7 @@ class PostgresStore:
             async with self._transaction(WRITE) as connection:
                 writing = await self._lock(connection)
                 there = await writing.positions_of(set(identifiers))
-                found = await self._at(connection, there.values())
+                found = await self._reads(connection).at(there.values())
                 content = [event for event in found if not is_tombstone(event)]
                 if content:
                     await bury(connection, self._number, self._words, content, told)
@@ -760,107 +692,8 @@ class PostgresStore:
                 await connection.execute("SELECT make_month(month) FROM unnest($1::date[]) AS month", missing)
             self._months.update(missing)
 
-    # -- Rows to events ---------------------------------------------------------------------------------------
-
-    async def _read(self, connection: Connection, rest: str, *values: object) -> list[Event]:
-        """The events that a statement finds. $1 in it is the number of the space."""
-        rows = await connection.fetch(f"SELECT {_COLUMNS} {rest}", self._number, *values)
-        if not rows:
-            return []
-        writers = await self._words.words(
-            connection, "writers", {number for row in rows for number in (row[1], row[6], row[8]) if number is not None}
-        )
-        names = await self._words.words(connection, "names", {row[3] for row in rows})
-        contexts = await self._words.contexts(connection, {row[5] for row in rows})
-        frames = await self._frames(connection, {row[14] for row in rows} - {None})
-        return await _beside(
-            len(rows) + DECODE_ROWS_MAX * len(frames),
-            lambda: [_event(row, writers=writers, names=names, contexts=contexts, frames=frames) for row in rows],
-        )
-
-    async def _at(self, connection: Connection, positions: Iterable[int]) -> list[Event]:
-        """The events at these positions, in order of position."""
-        return await self._read(
-            connection,
-            f"FROM keys {AT_KEYS} WHERE keys.space = {HERE} AND keys.{AT_POSITIONS} ORDER BY keys.position",
-            [position for position in positions if 0 < position <= POSITION_MAX],
-        )
-
-    async def _after(self, connection: Connection, position: int, *, limit: int) -> list[Event]:
-        return await self._read(
-            connection,
-            f"""FROM (
-                SELECT at, position FROM keys WHERE space = {HERE} AND position > $2 ORDER BY position LIMIT $3
-            ) AS found {AT_FOUND} ORDER BY found.position""",
-            position,
-            limit,
-        )
-
-    async def _whole_log(self, connection: Connection) -> AsyncIterator[list[Event]]:
-        last = 0
-        while batch := await self._after(connection, last, limit=READ_ROWS):
-            yield batch
-            last = batch[-1].position or 0
-
-    async def _frames(self, connection: Connection, names: Collection[bytes]) -> dict[bytes, bytes]:
-        """The compressed payloads that these digests name."""
-        if not names:
-            return {}
-        rows = await connection.fetch(
-            f"SELECT digest, body FROM payloads WHERE space = {HERE} AND digest = ANY ($2)", self._number, list(names)
-        )
-        return dict(rows)
-
-    async def _fitting_names(self, connection: Connection, patterns: Iterable[str]) -> list[int]:
-        """The numbers of the event names that match one of these patterns."""
-        expressions = [name_pattern(pattern) for pattern in patterns]
-        rows = await connection.fetch("SELECT id, name FROM names WHERE space = $1 ORDER BY id", self._number)
-        return [number for number, name in rows if any(expression.fullmatch(name) for expression in expressions)]
-
-    async def _fitting_contexts(self, connection: Connection, query: EventQuery) -> list[int] | None:
-        """The numbers of the contexts that a query asks for; None when it asks for none."""
-        if query.session is query.agent is query.user is None:
-            return None
-        rows = await connection.fetch(
-            """SELECT contexts.id FROM contexts
-            LEFT JOIN sessions ON sessions.space = $1 AND sessions.id = contexts.session
-            WHERE contexts.space = $1 AND ($2::bytea IS NULL OR sessions.name = $2)
-            AND ($3::bytea IS NULL OR agent = $3) AND ($4::bytea IS NULL OR "user" = $4)""",
-            self._number,
-            *(None if word is None else word.encode() for word in (query.session, query.agent, query.user)),
-        )
-        return [number for (number,) in rows]
-
-    async def _broken_references(self, connection: Connection) -> list[str]:
-        """Rows that name what is missing. The tables have no foreign keys, which would cost every append."""
-        rows = await connection.fetch(
-            """SELECT 'event at position ' || position || ' has no key' AS problem FROM events
-            WHERE space = $1 AND NOT EXISTS (
-                SELECT FROM keys WHERE space = $1 AND keys.writer = events.writer AND keys.sequence = events.sequence
-                    AND keys.position = events.position AND keys.at = events.at
-            )
-            UNION ALL SELECT 'key at position ' || position || ' has no event' FROM keys
-            WHERE space = $1 AND NOT EXISTS (
-                SELECT FROM events WHERE space = $1 AND events.at = keys.at AND events.position = keys.position
-            )
-            UNION ALL SELECT 'event at position ' || position || ' names a missing writer' FROM events
-            WHERE space = $1 AND NOT (
-                EXISTS (SELECT FROM writers WHERE space = $1 AND id = events.writer)
-                AND EXISTS (SELECT FROM writers WHERE space = $1 AND id = events.root_writer)
-                AND EXISTS (SELECT FROM writers WHERE space = $1 AND id = coalesce(events.parent_writer, events.writer))
-            )
-            UNION ALL SELECT 'event at position ' || position || ' names a missing name' FROM events
-            WHERE space = $1 AND NOT EXISTS (SELECT FROM names WHERE space = $1 AND id = events.name)
-            UNION ALL SELECT 'event at position ' || position || ' names a missing context' FROM events
-            WHERE space = $1 AND NOT EXISTS (SELECT FROM contexts WHERE space = $1 AND id = events.context)
-            UNION ALL SELECT 'event at position ' || position || ' names a missing payload' FROM events
-            WHERE space = $1 AND payload IS NOT NULL
-                AND NOT EXISTS (SELECT FROM payloads WHERE space = $1 AND digest = events.payload)
-            LIMIT 100""",
-            self._number,
-            timeout=LONG_S,
-        )
-        return [f"PostgreSQL: {problem}" for (problem,) in rows]
+    def _reads(self, connection: Connection) -> Reading:
+        return Reading(connection, self._number, self._words)
 
 
 async def prepare(address: str, *, admitted: Iterable[str] = (), clock: Clock = utc_now) -> None:
@@ -876,35 +709,6 @@ async def prepare(address: str, *, admitted: Iterable[str] = (), clock: Clock = 
         await store.close()
 
 
-def _event(
-    row: Row,
-    *,
-    writers: Mapping[int, str],
-    names: Mapping[int, str],
-    contexts: Mapping[int, Context],
-    frames: Mapping[bytes, bytes],
-) -> Event:
-    (position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer, parent_sequence,
-     depth, origin, error, data, payload) = row  # fmt: skip
-
-    def identifier(number: int, sequence: int) -> EventId:
-        return event_id(WriterId(writers[number]), sequence)
-
-    return Event(
-        id=identifier(writer, sequence),
-        name=names[name],
-        at=moment(at),
-        body=expanded(frames[payload]) if data is None else data,
-        context=contexts[context],
-        root_id=identifier(root_writer, root_sequence),
-        parent_id=None if parent_writer is None else identifier(parent_writer, parent_sequence),
-        depth=depth,
-        origin=ORIGINS[origin],
-        error=error,
-        position=position,
-    )
-
-
 def _by_term(wanted: Sequence[str], rows: Iterable[Row]) -> dict[str, tuple[Posting, ...]]:
     found: dict[str, list[Posting]] = {term: [] for term in wanted}
     for term, position, often, length, session in rows:
@@ -916,17 +720,8 @@ def _indexed(events: Iterable[Event]) -> list[tuple[int, Event, Indexed]]:
     return [(event.position or 0, event, found) for event in events if (found := indexed(event)) is not None]
 
 
-def _named(frame: bytes) -> bytes:
-    return digest(expanded(frame))
-
-
 async def _drafted(events: Sequence[Event]) -> Drafts:
     return await asyncio.to_thread(drafted, events) if events else Drafts([], 0)
-
-
-async def _beside(rows: int, call: Callable[[], R]) -> R:
-    """What the call returns; where it has many rows to work on, the event loop goes on meanwhile."""
-    return await asyncio.to_thread(call) if rows > DECODE_ROWS_MAX else call()
 
 
 def _months_of(events: Iterable[Event]) -> set[date]:

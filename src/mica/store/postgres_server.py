@@ -38,6 +38,7 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 SCHEMES = ("postgresql://", "postgres://")
 SCHEMA = "mica"
 PATIENCE_S = 60  # for one statement: a healthy one takes milliseconds, a writer behind many others some seconds
+LONG_S = 3_600  # for one statement over a whole space: deleting the index of ten million events takes minutes
 CONNECT_S = 10  # for a new connection: beyond that the server or the way to it is down
 CONNECTIONS_MAX = 4  # one writes, the others read; many processes share a server whose default is 100
 QUERIES_MAX = 50_000  # of one connection, which is then replaced: server processes grow with what they have planned

@@ -17,7 +17,6 @@ from itertools import groupby
 from typing import NamedTuple
 
 import apsw
-import msgspec
 
 from mica.errors import StoreError
 from mica.model import microseconds, utc_now
@@ -33,7 +32,7 @@ from mica.store.blocks import (
 )
 from mica.store.encoding import INLINE_BYTES_MAX, expanded
 from mica.store.protocol import missing_positions
-from mica.store.sqlite_file import COLUMNS, Key, Row
+from mica.store.sqlite_file import COLUMNS, Key, Row, as_json
 
 STEP_EVENTS = CHAPTER_POSITIONS  # in one transaction: other writers wait for some 100 ms
 STEP_BYTES_MAX = 8 * BLOCK_BYTES_MAX  # the same for large events
@@ -209,10 +208,10 @@ class Blocks:
                     f"""blocks.id IN (SELECT block FROM {table}
                     WHERE {column} IN (SELECT value FROM json_each(?)))"""
                 )
-                bindings.append(_json(numbers))
+                bindings.append(as_json(sorted(numbers)))
         if wanted.positions is not None:
             conditions.append("blocks.id IN (SELECT value FROM json_each(?))")
-            bindings.append(_json({self.place(position) for position in sorted(wanted.positions)}))
+            bindings.append(as_json(sorted({self.place(position) for position in sorted(wanted.positions)})))
         statement = f"SELECT blocks.id, {last_at} FROM {source} WHERE {' AND '.join(conditions)}"
         yield from self._connection.execute(f"{statement} ORDER BY {last_at} DESC", bindings)
 
@@ -230,7 +229,7 @@ class Blocks:
         """The events in blocks that have one of these contexts."""
         numbers = self._connection.execute(
             "SELECT DISTINCT block FROM block_contexts WHERE context IN (SELECT value FROM json_each(?))",
-            (_json(contexts),),
+            (as_json(sorted(contexts)),),
         )
         found = []
         for (number,) in list(numbers):
@@ -482,7 +481,7 @@ class Blocks:
         """The session of each of these contexts, 0 for none."""
         rows = self._connection.execute(
             "SELECT id, coalesce(session, 0) FROM contexts WHERE id IN (SELECT value FROM json_each(?))",
-            (_json(contexts),),
+            (as_json(sorted(contexts)),),
         )
         return dict(rows)
 
@@ -561,7 +560,3 @@ def _fitting(block: Block, wanted: Wanted) -> list[int]:
     for column, fits in columns:
         fitting = [index for index in fitting if fits(column[index])]
     return fitting
-
-
-def _json(numbers: Collection[int]) -> str:
-    return msgspec.json.encode(sorted(numbers)).decode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import resources
@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import apsw
+import msgspec
 
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.model import microseconds, new_writer, utc_now
@@ -147,3 +148,8 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreUnavailable(f"the disk under {path} fails ({error}); nothing of this write was kept") from error
     except apsw.Error as error:
         raise StoreError(f"{path} cannot be used: {error}; is it a store of mica?") from error
+
+
+def as_json(values: Sequence[int] | Sequence[str] | Sequence[Key]) -> str:
+    """Values as `json_each` takes them: one parameter, however many there are."""
+    return msgspec.json.encode(values).decode()

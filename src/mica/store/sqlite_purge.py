@@ -12,6 +12,7 @@ import apsw
 import msgspec
 
 from mica.model import Event, Tombstone, microseconds, searchable_text, utc_now
+from mica.store.sqlite_file import as_json
 from mica.words import terms
 
 AUTHORITY = "purge"
@@ -38,7 +39,7 @@ _NUMBERED = ("names", "contexts", "sessions", "terms")  # processes remember the
 
 def bury(connection: apsw.Connection, events: Sequence[Event], told: Tombstone, *, name: int, context: int) -> None:
     """Replace these events by tombstones inside of a transaction. The name and the context are those of a tombstone."""
-    positions = msgspec.json.encode([event.position for event in events]).decode()
+    positions = as_json([event.position or 0 for event in events])
     with _authority(connection):
         used = _used(connection, positions)
         used["terms"] = _unindexed(connection, events, positions)
@@ -55,7 +56,7 @@ def bury(connection: apsw.Connection, events: Sequence[Event], told: Tombstone, 
             unused = " AND ".join(f"NOT EXISTS ({reference})" for reference in referring)
             connection.execute(
                 f"DELETE FROM {table} WHERE id IN (SELECT value FROM json_each(?)) AND {unused}",
-                (msgspec.json.encode(used[table]).decode(),),
+                (as_json(used[table]),),
             )
 
 
@@ -83,7 +84,7 @@ def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
     }
     rows = connection.execute(
         "SELECT DISTINCT session FROM contexts WHERE id IN (SELECT value FROM json_each(?))",
-        (msgspec.json.encode(used["contexts"]).decode(),),
+        (as_json(used["contexts"]),),
     )
     return used | {"sessions": [row[0] for row in rows]}
 
@@ -92,7 +93,7 @@ def _unindexed(connection: apsw.Connection, events: Sequence[Event], positions: 
     """Take events out of full text; the numbers of their terms."""
     found: set[int] = set()
     for event in events:
-        wanted = msgspec.json.encode(sorted(set(terms(searchable_text(event) or "")))).decode()
+        wanted = as_json(sorted(set(terms(searchable_text(event) or ""))))
         rows = connection.execute("SELECT id FROM terms WHERE term IN (SELECT value FROM json_each(?))", (wanted,))
         numbers = [row[0] for row in rows]
         found.update(numbers)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import apsw
-import msgspec
 
 from mica.model import Claim, Work
+from mica.store.sqlite_file import as_json
 from mica.store.work import COLUMNS, claim_of, work_of
 
 _FREE = "kind IN (SELECT value FROM json_each(?)) AND due_at <= ? AND (claim IS NULL OR held_until <= ?)"
@@ -24,7 +24,7 @@ def plan(connection: apsw.Connection, kind: str, about: str, *, due_at: int) -> 
 
 def is_due(connection: apsw.Connection, kinds: Collection[str], *, due_by: int, now: int) -> bool:
     """Whether there is something to claim. Asked before the lock that all writers share is taken."""
-    bindings = (_json(kinds), due_by, now)
+    bindings = (as_json(list(kinds)), due_by, now)
     return connection.execute(f"SELECT 1 FROM work WHERE {_FREE} LIMIT 1", bindings).fetchone() is not None
 
 
@@ -42,7 +42,7 @@ def claim(
         f"""UPDATE work SET claim = ?, owner = ?, held_until = ? WHERE (kind, about) = (
             SELECT kind, about FROM work WHERE {_FREE} ORDER BY due_at, kind, about LIMIT 1
         ) RETURNING {COLUMNS}""",
-        (identifier, owner, held_until, _json(kinds), due_by, now),
+        (identifier, owner, held_until, as_json(list(kinds)), due_by, now),
     ).fetchall()
     return claim_of(identifier, row[0]) if row else None
 
@@ -77,7 +77,3 @@ def finish(connection: apsw.Connection, held: Claim, *, again_at: int | None) ->
 def work(connection: apsw.Connection) -> list[Work]:
     rows = connection.execute(f"SELECT {COLUMNS} FROM work ORDER BY due_at, kind, about")
     return [work_of(row) for row in rows]
-
-
-def _json(words: Collection[str]) -> str:
-    return msgspec.json.encode(list(words)).decode()

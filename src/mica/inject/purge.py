@@ -1,0 +1,193 @@
+"""A purge from beginning to end, and retention, which is a purge by age: the store, segments and files of exports."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from mica.errors import InvalidInput
+from mica.inject.documents import event_line
+from mica.inject.exports import rewrite, written
+from mica.model import (
+    EMPTY,
+    PURGED,
+    REASON_CHARACTERS_MAX,
+    Appended,
+    Clock,
+    Context,
+    Event,
+    EventId,
+    EventQuery,
+    Tombstone,
+    make_event,
+    tombstone,
+    tombstone_of,
+)
+from mica.observe.folding import Folding
+from mica.observe.journal import Journal
+from mica.observe.traces import purge_traces
+from mica.select.follow import history
+from mica.settings import RetentionSettings
+from mica.store.protocol import Store
+from mica.store.purging import EXPORTED, PURGE, Found, Purged, Selection, find, steps
+from mica.store.retention import RETENTION, Retained, due
+
+
+class Purging:
+    """Takes content out of one space. Its records are events with the next of `ids`."""
+
+    def __init__(
+        self,
+        store: Store,
+        journal: Journal,
+        folding: Folding,
+        *,
+        append: Callable[[Sequence[Event]], Awaitable[Appended]],
+        ids: Iterator[EventId],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._folding = folding
+        self._append = append
+        self._ids = ids
+        self._clock = clock
+
+    def exported(self, path: Path, *, events: int) -> None:
+        """Record a file that holds events, where a purge finds it again."""
+        if path.is_file():  # not a pipe
+            told: dict[str, object] = {"path": str(path.absolute()), "events": events, "host": platform.node()}
+            self._journal.emit(EXPORTED, told, origin="user")
+
+    async def purge(self, selection: Selection, *, reason: str, context: Context, dry_run: bool) -> Purged:
+        """Purge what fits of all that is stored; the record comes from this context. Raises InvalidInput."""
+        _check_reason(reason, selection)
+        found = await find(self._store, selection)
+        if dry_run:
+            return _purged(found)
+        exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
+        told = await self._bury(
+            found, selection=selection, conditions=selection.conditions, reason=reason, context=context
+        )
+        await self._folding.clear()
+        traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
+        rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
+        return msgspec.structs.replace(
+            _purged(found),
+            first=(),
+            record=told.purge,
+            exports=rewritten,
+            removed=traces.removed,
+            unreached=(*await self._store.scrub(), *traces.left, *unreached),
+        )
+
+    async def _bury(
+        self, found: Found, *, selection: Selection | None, conditions: Sequence[str], reason: str, context: Context
+    ) -> Tombstone:
+        """Record a purge, keep it for what arrives later, and make tombstones, which say what is returned."""
+        at = self._clock()
+        record = make_event(
+            next(self._ids),
+            PURGE,
+            {"conditions": conditions, "events": len(found.ids), "reason": reason},
+            at=at,
+            context=context,
+            origin="user",
+        )
+        told = Tombstone(purge=record.id, reason=reason)
+        if selection is not None and selection.fits(record):  # who purges their own events is not named by it
+            record = msgspec.structs.replace(record, context=EMPTY)
+        await self._append([record])
+        if selection is not None and (kept := selection.kept(at=at, told=told)) is not None:
+            await self._store.keep_purge(kept)
+        for some in steps(found.ids):
+            await self._store.bury(some, told)
+        return told
+
+    async def _purge_exports(
+        self, exports: Iterable[Event], found: Found, *, selection: Selection, told: Tombstone
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Take purged events out of the files that were exported: those rewritten, and what a person must see to."""
+        records = {str(event.data.get("path")): event for event in exports}
+        stones = await self._store.events(EventQuery(names=(PURGED,), limit=None)) if records else []
+        tombstones = {event.id: event for event in stones}
+
+        def stone_of(identifier: EventId, event: Event | None) -> Event | None:
+            stone = tombstones.get(identifier)
+            if stone is None or not tombstone_of(stone).reason.startswith(RETENTION):
+                return stone
+            # Retention has put it into an archive, where it stays until a person purges it.
+            return tombstone(stone, told) if event is not None and selection.fits(event) else None
+
+        rewritten: list[str] = []
+        unreached: list[str] = []
+        for path, record in records.items():
+            host = record.data.get("host")
+            try:
+                if host != platform.node():
+                    raise FileNotFoundError
+                if await asyncio.to_thread(rewrite, Path(path), stone_of):
+                    rewritten.append(path)
+            except FileNotFoundError:
+                if found.first and found.first[0].at <= record.at:
+                    unreached.append(f"the export {path} on {host} is not here; it may hold purged events: remove it")
+            except (InvalidInput, OSError) as error:
+                unreached.append(f"the export {path} was not rewritten: {error}; look at it and remove it")
+        return tuple(rewritten), tuple(unreached)
+
+    async def retain(self, settings: RetentionSettings, *, context: Context, dry_run: bool) -> Retained:
+        """Purge bulk events whose time is over. Raises InvalidInput while retention is off and this is no dry run."""
+        if not settings.enabled and not dry_run:
+            raise InvalidInput(
+                "retention is off, and nothing goes; `enabled = true` under [retention] in the settings turns it on"
+            )
+        await self._folding.flush()
+        classes = await due(self._store, settings, now=self._clock())
+        done = Retained(classes={name: len(ids) for name, ids in classes.items()})
+        if dry_run or not classes:
+            return done
+        archive = None
+        if settings.archive is not None:
+            archive = await self._archived(settings.archive, {each for ids in classes.values() for each in ids})
+        for name, ids in classes.items():
+            found = Found(ids=tuple(ids), names={}, sessions=(), first=())
+            await self._bury(
+                found, selection=None, conditions=[RETENTION], reason=f"{RETENTION}: {name}", context=context
+            )
+        await self._folding.clear()
+        return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.scrub()))
+
+    async def _archived(self, folder: Path, ids: Collection[EventId]) -> str:
+        """Write these events into a new file, and record it, before they go."""
+        path = folder / f"{self._store.space}-{self._clock():%Y%m%dT%H%M%S%f}.jsonl"
+        try:
+            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(
+                f"cannot make the archive {path.parent}: {error.strerror}; nothing was purged"
+            ) from error
+        with written(path) as stream:
+            async for event in history(self._store, EventQuery(), after=0):
+                if event.id in ids:
+                    stream.write(event_line(event) + b"\n")
+        self.exported(path, events=len(ids))
+        await self._folding.flush()
+        return str(path)
+
+
+def _check_reason(reason: str, selection: Selection) -> None:
+    """Raise InvalidInput when a tombstone cannot carry this reason: it stays after all else is gone."""
+    if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
+        raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
+    if reason.startswith(RETENTION):
+        raise InvalidInput(f"the reason {reason!r} is that of retention; give another")
+    if any(text in reason for text in selection.texts):
+        raise InvalidInput("the reason contains what is to be purged, and the reason stays; give another")
+
+
+def _purged(found: Found) -> Purged:
+    return Purged(events=len(found.ids), ids=found.ids, names=found.names, sessions=found.sessions, first=found.first)

@@ -1,0 +1,293 @@
+"""What comes into a space from files: transcripts, read on where an earlier import stopped, and logs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput
+from mica.model import Appended, Clock, Event, EventId, EventQuery, make_event
+from mica.observe import logs
+from mica.observe.clients import claude_code
+from mica.observe.clients.records import lines
+from mica.store.protocol import Store, check_event
+from mica.tokens import ESTIMATOR
+
+CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with the place reached
+TRANSCRIPT_READ = "transcript.read"
+FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an import has come."""
+
+    files: int
+    bytes: int
+    files_done: int = 0
+    bytes_done: int = 0
+    events: int = 0
+
+
+class Imported(msgspec.Struct, kw_only=True):
+    """What an import did. Nothing is skipped without being counted."""
+
+    files: int = 0
+    unchanged: int = 0  # files with nothing new
+    events: int = 0
+    repeated: int = 0  # events that were there already, from a copied or resumed transcript
+    tally: claude_code.Tally = msgspec.field(default_factory=claude_code.Tally)
+    failed: dict[str, str] = msgspec.field(default_factory=dict)  # files that could not be read, and why
+
+
+class LogImported(msgspec.Struct, frozen=True, kw_only=True):
+    """What the import of a log did."""
+
+    format: logs.Format
+    events: int
+    repeated: int  # they were there already
+    orphans: int  # their parent is nowhere; only taken where that is allowed
+    reused: int  # they have the id of another event of the log, and got their own here
+
+
+class Importing:
+    """Reads files into one store, through the append that everything goes through.
+
+    The places reached are events with the next of `ids`. A session that was idle for so long is taken as ended.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        append: Callable[[Sequence[Event]], Awaitable[Appended]],
+        ids: Iterator[EventId],
+        clock: Clock,
+        idle: timedelta,
+    ) -> None:
+        self._store = store
+        self._append = append
+        self._ids = ids
+        self._clock = clock
+        self._idle = idle
+
+    async def transcripts(
+        self,
+        paths: Iterable[Path],
+        *,
+        root: Path | Mapping[Path, Path | None] | None,
+        on_progress: Callable[[Progress], None],
+    ) -> Imported:
+        """Read transcripts, in the order given; a file that cannot be read is named, and the others go on."""
+        done = Imported()
+        places = await self._places_read()
+        files = [(path.absolute(), folder, _size(path)) for path, folder in _rooted(paths, root)]
+        progress = Progress(files=len(files), bytes=sum(expected for _, _, expected in files))
+        for path, folder, expected in files:
+            before = progress.bytes_done
+            try:
+                state = await asyncio.to_thread(self._state, path, places)
+                if state.is_read:
+                    done.unchanged += 1
+                else:
+                    tally = claude_code.Tally()
+                    chunks = _chunks(path, start=state.start, root=folder, closed=state.is_idle, tally=tally)
+                    while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+                        appended = await self._append_chunk(
+                            chunk, path=path, fingerprint=state.fingerprint, tally=tally
+                        )
+                        done.events += appended.stored
+                        done.repeated += appended.repeated
+                        progress = msgspec.structs.replace(
+                            progress, bytes_done=before + min(chunk.place, expected), events=done.events
+                        )
+                        on_progress(progress)
+                    done.files += 1
+                    done.tally.add(tally, name=path.name)
+            except OSError as error:
+                done.failed[str(path)] = error.strerror or str(error)
+            progress = msgspec.structs.replace(
+                progress, files_done=progress.files_done + 1, bytes_done=before + expected, events=done.events
+            )
+            on_progress(progress)
+        return done
+
+    async def log(self, path: Path, *, format: logs.Format | None, source: str, allow_orphans: bool) -> LogImported:
+        """Store the events of a JSONL file, all or nothing. Raises InvalidInput."""
+        try:
+            log = await asyncio.to_thread(logs.read_log, path, format=format, source=source)
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
+        known = {parent: event.ref for parent in log.outside() if (event := await self._store.event(parent))}
+        read = await asyncio.to_thread(logs.verified, log, known=known, allow_orphans=allow_orphans)
+        try:
+            appended = await self._append(read.events)
+        except DuplicateEvent as error:
+            raise InvalidInput(
+                f"nothing of {path} was imported: {log.called(EventId(error.event_id))} is in this space with other "
+                "content; if it is from another log that uses the same ids, import it with a --source of its own"
+            ) from error
+        return LogImported(
+            format=log.format,
+            events=appended.stored,
+            repeated=appended.repeated,
+            orphans=read.orphans,
+            reused=log.reused,
+        )
+
+    async def unread(self, paths: Iterable[Path]) -> list[Path]:
+        """Which of these transcripts have something to read now. One that is gone has nothing."""
+        places = await self._places_read()
+        unread = []
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                if not self._state(path.absolute(), places).is_read:
+                    unread.append(path)
+        return unread
+
+    def _state(self, path: Path, places: Mapping[_Transcript, _Place]) -> _State:
+        """What there is to read in a transcript now. Raises OSError."""
+        status = claude_code.status(path)
+        fingerprint = _fingerprint(path)
+        known = places.get(_Transcript(str(path), fingerprint))
+        start = known.bytes if known is not None and known.bytes <= status.st_size else 0
+        is_idle = self._clock().timestamp() - status.st_mtime >= self._idle.total_seconds()
+        is_settled = known is None or known.settled
+        is_read = start == status.st_size and (is_settled or not is_idle)
+        return _State(fingerprint=fingerprint, start=start, is_idle=is_idle, is_read=is_read)
+
+    async def _append_chunk(self, chunk: _Chunk, *, path: Path, fingerprint: str, tally: claude_code.Tally) -> Appended:
+        """Store a chunk together with the place it reaches to: both or neither.
+
+        An event that the store refuses is a complaint in the tally; the others are stored.
+        """
+        place = _Place(transcript=str(path), bytes=chunk.place, fingerprint=fingerprint, settled=chunk.settled)
+        reached = make_event(
+            next(self._ids),
+            TRANSCRIPT_READ,
+            {**msgspec.structs.asdict(place), "estimator": ESTIMATOR},
+            at=self._clock(),
+            origin="imported",
+        )
+        try:
+            appended = await self._append([*chunk.events, reached])
+        except (DuplicateEvent, InvalidEvent):
+            fresh, refused = await self._parted(chunk.events)
+            appended = await self._append([*fresh, reached])
+            repeated = len(chunk.events) - len(fresh) - len(refused)
+            appended = Appended(stored=appended.stored, repeated=repeated)
+            for number, reason in await asyncio.to_thread(_complaints, path, chunk, refused):
+                tally.complain(number, reason)
+        return Appended(stored=appended.stored - 1, repeated=appended.repeated)
+
+    async def _parted(self, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
+        """What of these can be stored, and why the others cannot. What is there already is neither.
+
+        An earlier version of mica may have read the same records in its way: what was stored first stands.
+        """
+        fresh: dict[EventId, Event] = {}
+        refused: dict[EventId, str] = {}
+        for event in events:
+            if await self._store.event(event.id) is not None:
+                continue
+            if event.parent_id in refused:
+                refused[event.id] = f"event {event.id!r} belongs to {event.parent_id!r}, which was refused"
+                continue
+            parent = event.parent_id and (fresh.get(event.parent_id) or await self._store.event(event.parent_id))
+            try:
+                check_event(event, parent.ref if parent else None)
+            except InvalidEvent as error:
+                refused[event.id] = str(error)
+            else:
+                fresh[event.id] = event
+        return list(fresh.values()), refused
+
+    async def _places_read(self) -> dict[_Transcript, _Place]:
+        """How far each transcript was read."""
+        places: dict[_Transcript, _Place] = {}
+        for event in await self._store.events(EventQuery(names=(TRANSCRIPT_READ,), limit=None)):
+            place = msgspec.json.decode(event.body, type=_Place)
+            places[_Transcript(place.transcript, place.fingerprint)] = place
+        return places
+
+
+class _Transcript(msgspec.Struct, frozen=True):
+    path: str
+    fingerprint: str  # a file that was replaced by another is another transcript
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    transcript: str
+    bytes: int
+    fingerprint: str
+    settled: bool = True  # False: the last turn might have gone on; an earlier mica took every turn as ended
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    """Where reading a transcript goes on."""
+
+    fingerprint: str
+    start: int
+    is_idle: bool
+    is_read: bool  # there is nothing to read now
+
+
+class _Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Some thousand events of a transcript, and the place reached with them."""
+
+    place: int
+    events: list[Event]
+    ends: list[int]  # for each event, where the line ends that brought it about
+    settled: bool = False
+
+
+def _rooted(
+    paths: Iterable[Path], root: Path | Mapping[Path, Path | None] | None
+) -> Iterator[tuple[Path, Path | None]]:
+    """Each transcript with the folder that its paths are relative to."""
+    for path in paths:
+        yield path, root.get(path) if isinstance(root, Mapping) else root
+
+
+def _size(path: Path) -> int:
+    """The bytes that a file will take to read, for the progress; 0 when it cannot be read."""
+    try:
+        return claude_code.status(path).st_size
+    except OSError:
+        return 0
+
+
+def _fingerprint(path: Path) -> str:
+    """Tells whether the file at a path is still the one that was read: a hash of its beginning."""
+    with path.open("rb") as file:
+        return blake2b(file.read(FINGERPRINT_BYTES), digest_size=8).hexdigest()
+
+
+def _chunks(path: Path, *, start: int, root: Path | None, closed: bool, tally: claude_code.Tally) -> Iterator[_Chunk]:
+    """A transcript's events from `start` on. Only the last chunk can say that nothing is left to be told."""
+    events: list[Event] = []
+    ends: list[int] = []
+    place = start
+    folder = None if root is None else str(root)
+    for place, found in claude_code.read(path, start=start, root=folder, closed=closed, tally=tally):
+        events += found
+        ends += [place] * len(found)
+        if len(events) >= CHUNK_EVENTS:
+            yield _Chunk(place=place, events=events, ends=ends)
+            events, ends = [], []
+    yield _Chunk(place=place, events=events, ends=ends, settled=not tally.unsettled)
+
+
+def _complaints(path: Path, chunk: _Chunk, refused: Mapping[EventId, str]) -> list[tuple[int, str]]:
+    """Why events of a chunk were refused, each with the number of its line."""
+    if not refused:
+        return []
+    ends = dict(zip((event.id for event in chunk.events), chunk.ends, strict=True))
+    wanted = {ends[identifier] for identifier in refused}
+    numbers = {line.end: line.number for line in lines(path) if line.end in wanted}
+    return [(numbers.get(ends[identifier], 0), reason) for identifier, reason in refused.items()]

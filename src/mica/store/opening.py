@@ -1,0 +1,38 @@
+"""Which store a target names: a file, an address, a store in memory, or that of the current directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from mica.errors import InvalidInput
+from mica.settings import Settings
+from mica.store.ephemeral import EphemeralStore
+from mica.store.protocol import Store
+from mica.store.space import is_address, shown, space_of
+from mica.store.sqlite import SqliteStore
+
+
+async def open_store(target: str | Path | None, *, settings: Settings) -> Store:
+    """The store that a target names."""
+    if str(target) == ":memory:":
+        return EphemeralStore()
+    if str(target).startswith(("postgresql://", "postgres://")):
+        from mica.store.postgres import PostgresStore  # an extra
+
+        here = space_of(Path.cwd(), home=settings.home)
+        return await PostgresStore.open(str(target), space=here.name, home=settings.home)
+    if target is not None and is_address(target):
+        raise InvalidInput(f"no store for the address {shown(target)!r}; give a file, `postgresql://…` or `:memory:`")
+    return await SqliteStore.open(_file(target, settings))
+
+
+async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
+    """Make or migrate the schema of a PostgreSQL address as its owner, and let these roles use it."""
+    from mica.store.postgres import prepare as prepare_schema  # an extra
+
+    await prepare_schema(address, admitted=admitted)
+
+
+def _file(target: str | Path | None, settings: Settings) -> Path:
+    return space_of(Path.cwd(), home=settings.home).file if target is None else Path(target).expanduser()

@@ -1,0 +1,102 @@
+"""What a query asks of the embedded store: of events that are rows, and of those in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import apsw
+
+from mica.model import EventQuery, microseconds, name_pattern
+from mica.store.protocol import wanted_terms
+from mica.store.sqlite_blocks import Wanted
+from mica.store.sqlite_file import as_json
+from mica.store.sqlite_texts import CONTAINING
+from mica.store.sqlite_words import Words
+
+
+def latest(connection: apsw.Connection, query: EventQuery) -> tuple[str, list[str | int]]:
+    """What follows the table to read the latest rows that fit, latest first, and its values."""
+    conditions: list[str] = []
+    bindings: list[str | int] = []
+
+    def require(condition: str, *values: str | int) -> None:
+        conditions.append(condition)
+        bindings.extend(values)
+
+    if query.session is not None:
+        require(
+            """context IN (SELECT contexts.id FROM contexts JOIN sessions ON sessions.id = contexts.session
+            WHERE sessions.name = ?)""",
+            query.session,
+        )
+    if query.agent is not None:
+        require("context IN (SELECT id FROM contexts WHERE agent = ?)", query.agent)
+    if query.user is not None:
+        require("context IN (SELECT id FROM contexts WHERE user = ?)", query.user)
+    if query.names:
+        fitting = _fitting_names(connection, query.names)
+        require(f"name IN ({', '.join('?' * len(fitting))})", *fitting)
+    if query.since is not None:
+        require("at >= ?", microseconds(query.since))
+    if query.until is not None:
+        require("at < ?", microseconds(query.until))
+    if query.errors is not None:
+        require("error = ?", int(query.errors))
+    if query.text is not None:
+        terms = wanted_terms(query.text)
+        require(f"position IN ({CONTAINING})", as_json(terms), len(terms))
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    limit = -1 if query.limit is None else query.limit
+    return f"{where}ORDER BY at DESC, position DESC LIMIT ?", [*bindings, limit]
+
+
+def wanted(connection: apsw.Connection, words: Words, query: EventQuery) -> Wanted | None:
+    """What a query asks of the blocks; None when nothing in them can fit."""
+    session = None
+    if query.session is not None:
+        row = connection.execute("SELECT id FROM sessions WHERE name = ?", (query.session,)).fetchone()
+        if row is None:
+            return None
+        session = row[0]
+    sessions = [
+        frozenset(number for (number,) in connection.execute(statement, (value,)))
+        for statement, value in (
+            ("SELECT DISTINCT coalesce(session, 0) FROM contexts WHERE agent = ?", query.agent),
+            ("SELECT DISTINCT coalesce(session, 0) FROM contexts WHERE user = ?", query.user),
+        )
+        if value is not None
+    ]
+    terms = None if query.text is None else wanted_terms(query.text)
+    return Wanted(
+        session=session,
+        names=frozenset(_fitting_names(connection, query.names)) if query.names else None,
+        since=None if query.since is None else microseconds(query.since),
+        until=None if query.until is None else microseconds(query.until),
+        error=None if query.errors is None else int(query.errors),
+        positions=None
+        if terms is None
+        else frozenset(position for (position,) in connection.execute(CONTAINING, (as_json(terms), len(terms)))),
+        context=partial(_fits, words, query) if sessions or session is not None else None,
+        sessions=frozenset.intersection(*sessions) if sessions else None,
+    )
+
+
+def _fitting_names(connection: apsw.Connection, patterns: Iterable[str]) -> list[int]:
+    """The numbers of the event names that match one of these patterns."""
+    compiled = [name_pattern(pattern) for pattern in patterns]
+    return [
+        number
+        for number, name in connection.execute("SELECT id, name FROM names ORDER BY id")
+        if any(pattern.fullmatch(name) for pattern in compiled)
+    ]
+
+
+def _fits(words: Words, query: EventQuery, context: int) -> bool:
+    """Whether events of this context can be what a query asks for."""
+    found = words.context(context)
+    return (
+        query.session in (None, found.session)
+        and query.agent in (None, found.agent)
+        and query.user in (None, found.user)
+    )

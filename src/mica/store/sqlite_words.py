@@ -1,0 +1,127 @@
+"""Interned words and contexts of the embedded store: each is written once, and rows refer to it by its number."""
+
+from __future__ import annotations
+
+import apsw
+
+from mica.model import Context, EventId, WriterId, event_id, split_id
+from mica.store.encoding import labels_of, labels_text, remember
+from mica.store.sqlite_file import Key, Row
+
+
+class Words:
+    """What one connection knows of the numbers of words, inside of its transactions.
+
+    What an undone transaction has made, or a purge takes away, must be forgotten.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.numbers: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}, "terms": {}}  # known
+        self.highest_number = 0  # of a word that a purge took
+        self._words: dict[tuple[str, int], str] = {}
+        self._context_numbers: dict[Context, int] = {}
+        self._contexts: dict[int, Context] = {}
+        self._last_context: tuple[Context | None, int] = None, 0
+
+    def forget(self) -> None:
+        self._last_context = None, 0
+        self._words.clear()
+        self._context_numbers.clear()
+        self._contexts.clear()
+        for known in self.numbers.values():
+            known.clear()
+
+    # -- Words to numbers -------------------------------------------------------------------------------------
+
+    def number(self, table: str, word: str) -> int:
+        """The number by which this word is interned, made if need be."""
+        known = self.numbers[table]
+        if (number := known.get(word)) is not None:
+            return number
+        column = "term" if table == "terms" else "name"
+        row = self._connection.execute(f"SELECT id FROM {table} WHERE {column} = ?", (word,)).fetchone()
+        if row is None:
+            new = (self._next_number(table), word)
+            self._connection.execute(f"INSERT INTO {table} (id, {column}) VALUES (?, ?)", new)
+            number = self._connection.last_insert_rowid()
+        else:
+            number = row[0]
+        remember(known, word, number)
+        return number
+
+    def key(self, identifier: EventId) -> Key:
+        """An id in numbers, made if need be."""
+        writer, sequence = split_id(identifier)
+        return self.numbers["writers"].get(writer) or self.number("writers", writer), sequence
+
+    def known_key(self, identifier: EventId) -> Key | None:
+        """An id in numbers; None when nothing of its writer is stored. Raises InvalidEvent when it is no id."""
+        writer, sequence = split_id(identifier)
+        number = self.numbers["writers"].get(writer)
+        if number is None:
+            row = self._connection.execute("SELECT id FROM writers WHERE name = ?", (writer,)).fetchone()
+            number = None if row is None else row[0]
+        return None if number is None else (number, sequence)
+
+    def context_number(self, context: Context) -> int:
+        """The number by which this context is interned, made if need be."""
+        last, number = self._last_context  # events in a row mostly share one: comparing it costs less than hashing it
+        if last is context:
+            return number
+        if (known := self._context_numbers.get(context)) is not None:
+            self._last_context = context, known
+            return known
+        name = bytes.fromhex(context.id)
+        session = None if context.session is None else self.number("sessions", context.session)
+        given = context.agent, context.user, context.task, context.correlation, labels_text(context)
+        self._connection.execute(
+            """INSERT INTO contexts (id, digest, session, agent, user, task, correlation, labels)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING""",
+            (self._next_number("contexts"), name, session, *given),
+        )
+        if self._connection.changes():
+            number = self._connection.last_insert_rowid()
+        else:
+            number = int(self._one("SELECT id FROM contexts WHERE digest = ?", (name,))[0])
+        remember(self._context_numbers, context, number)
+        self._last_context = context, number
+        return number
+
+    def _next_number(self, table: str) -> int | None:
+        """A number that no word of this table had before a purge, which others may remember; None: any new one."""
+        if not self.highest_number:
+            return None
+        highest = f"coalesce((SELECT id FROM {table} ORDER BY id DESC LIMIT 1), 0)"
+        return int(self._one(f"SELECT max({highest}, ?) + 1", (self.highest_number,))[0])
+
+    # -- Numbers to words -------------------------------------------------------------------------------------
+
+    def word(self, table: str, number: int) -> str:
+        """The word that has this number."""
+        key = (table, number)
+        if (word := self._words.get(key)) is None:
+            word = str(self._one(f"SELECT name FROM {table} WHERE id = ?", (number,))[0])
+            remember(self._words, key, word)
+        return word
+
+    def id(self, writer: int, sequence: int) -> EventId:
+        """The id that is this key."""
+        return event_id(WriterId(self.word("writers", writer)), sequence)
+
+    def context(self, number: int) -> Context:
+        """The context that has this number."""
+        if (context := self._contexts.get(number)) is None:
+            session, agent, user, task, correlation, labels = self._one(
+                """SELECT sessions.name, agent, user, task, correlation, labels FROM contexts
+                LEFT JOIN sessions ON sessions.id = contexts.session WHERE contexts.id = ?""",
+                (number,),
+            )
+            context = Context(
+                session=session, agent=agent, user=user, task=task, correlation=correlation, labels=labels_of(labels)
+            )
+            remember(self._contexts, number, context)
+        return context
+
+    def _one(self, statement: str, bindings: apsw.Bindings) -> Row:
+        return next(iter(self._connection.execute(statement, bindings)))
