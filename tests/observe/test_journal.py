@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import mmap
 import os
 import random
 import signal
@@ -14,14 +16,15 @@ import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mica
 from mica import Context, EventQuery, Memory
-from mica.errors import Backlogged, InvalidContext, StoreFull, StoreUnavailable
-from mica.model import Event, Ref
+from mica.errors import Backlogged, InvalidContext, InvalidEvent, StoreFull, StoreUnavailable
+from mica.model import NESTING_MAX, Event, Ref, encode_data
 from mica.observe import emitter as emitter_module
 from mica.observe import journal as journal_module
 from mica.observe.context import Here
@@ -218,9 +221,22 @@ def test_a_signal_handler_may_emit_at_any_moment() -> None:
     assert len({event.id for event in events}) == len(events)
 
 
-def test_an_interrupt_at_any_moment_leaves_neither_hole_nor_glue() -> None:
-    """An exception thrown into emit: the event is there or not, and all others are."""
-    journal = open_journal(None)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where only a callback is interrupted
+@pytest.mark.parametrize("is_on_disk", [False, True])
+def test_an_interrupt_at_any_moment_leaves_neither_hole_nor_glue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_on_disk: bool
+) -> None:
+    """An exception thrown into emit, while a folder, a segment or a context is made, too: the event is there or not,
+    all others are, each with its own context, and emitting goes on.
+    """
+    for name, value in (
+        ("EVENTS_FIRST", 64),
+        ("EVENTS_MAX", 64),
+        ("HEAP_BYTES_FIRST", 2**14),
+        ("HEAP_BYTES_MAX", 2**14),
+    ):
+        monkeypatch.setattr(journal_module, name, value)
+    journal = open_journal(tmp_path if is_on_disk else None)
 
     class Stop(Exception):
         pass
@@ -235,18 +251,119 @@ def test_an_interrupt_at_any_moment_leaves_neither_hole_nor_glue() -> None:
         while interrupts < 150:
             try:
                 signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.0005))
-                while True:
+                for _ in range(1_000):
                     number += 1
-                    journal.emit("step", {"n": number})
+                    journal.emit("step", {"n": number}, context=Context(session=f"s{number // 8}"))
                     returned.append(number)
             except Stop:
                 interrupts += 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    seen = [int(str(event.data["n"])) for event in drained(journal)]
+    journal.emit("last", {"n": number + 1}, context=Context(session=f"s{(number + 1) // 8}"))
+    events = drained(journal)
+    seen = [int(str(event.data["n"])) for event in events]
     assert seen == sorted(set(seen))
-    assert set(returned) <= set(seen)
+    assert {*returned, number + 1} <= set(seen)
+    assert all(event.context.session == f"s{int(str(event.data['n'])) // 8}" for event in events)
+    journal.close()
+
+
+def test_an_interrupted_attempt_to_make_a_folder_or_segment_is_taken_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = open_journal(tmp_path)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for module, name in ((Path, "rename"), (os, "posix_fallocate"), (mmap, "mmap")):
+        monkeypatch.setattr(module, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            journal.emit("refused")
+        monkeypatch.undo()
+    journal.emit("taken")
+    assert [event.name for event in drained(journal)] == ["taken"]
+    journal.close()
+
+
+def test_a_lost_token_is_found_by_several_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emitter_module, "LOCK_PATIENCE_S", 0.05)
+    journal = open_journal(None)
+    journal.emit("before")
+    cells = [cell.cell_contents for cell in journal.emit.__closure__ or ()]  # type: ignore[attr-defined]  # a closure
+    [take] = [content for content in cells if getattr(content, "__name__", "") == "pop"]
+    take()
+    threads = [threading.Thread(target=journal.emit, args=(f"t{number}",), daemon=True) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(event.name for event in drained(journal)) == ["before", "t0", "t1", "t2"]
+
+
+def nested(levels: int) -> dict[str, object]:
+    inner: object = []
+    for _ in range(levels - 2):
+        inner = [inner]
+    return {"deep": inner}
+
+
+def test_data_nested_too_deeply_is_refused_before_anything_is_written() -> None:
+    """What is accepted can be read, however deep the reader's own stack is."""
+    journal = open_journal(None)
+    journal.emit("deep", nested(NESTING_MAX))
+    with pytest.raises(InvalidEvent, match="nested more than 400 deep"):
+        journal.emit("deeper", nested(NESTING_MAX + 1))
+    with pytest.raises(InvalidEvent, match="nested more than 400 deep"):
+        encode_data("deeper", nested(NESTING_MAX + 1))
+    [event] = drained(journal)
+    assert event.data == nested(NESTING_MAX)
+
+
+def test_a_frame_that_cannot_be_read_is_told_and_stops_no_other() -> None:
+    journal = open_journal(None)
+    journal.emit("before")
+    journal.emit("odd", {"raw": msgspec.Raw(b"\xc1")})  # which is copied as it is
+    journal.emit("after")
+    events = drained(journal)
+    assert [event.name for event in events] == ["before", "event.refused", "after"]
+    assert "cannot be read" in str(events[1].data["text"])
+    assert "c1" in str(events[1].data["frame"])
+
+
+async def test_emit_goes_on_when_its_loop_is_gone(tmp_path: Path, home: Settings) -> None:
+    """What is committed is not reported as failed."""
+    path = tmp_path / "space.db"
+
+    async def opened() -> mica.Memory:
+        memory = await mica.open(path, settings=home)
+        memory.emit("first")
+        await memory.position()
+        return memory
+
+    memory = await asyncio.to_thread(asyncio.run, opened())
+    assert memory.emit("second").sequence
+    memory._journal.close()
+    async with mica.open(path, settings=home) as again:
+        assert [event.name for event in await again.events()] == ["first", "second"]
+
+
+async def test_a_cancelled_read_hides_nothing_that_dead_writers_left(tmp_path: Path, home: Settings) -> None:
+    """A brief asks for what was left only for a moment; what was claimed meanwhile stays known."""
+    path = tmp_path / "space.db"
+    async with mica.open(path, settings=home) as memory:
+        folder = memory._store.segments
+        assert folder is not None
+        writer = open_journal(folder)
+        for number in range(20_000):
+            writer.emit("step", {"n": number})
+        writer.close()
+        for _ in range(3):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(memory._folding.flush(), 0.001)
+        assert (await memory.sizes()).events == 20_000
+        assert await memory.position() == 20_000
 
 
 def test_a_forked_child_is_another_writer(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class Folding:
         self._left: list[Leftover] = []  # claimed, not all of it stored
         self._refused: list[Exception] = []
         self._claiming: asyncio.Task[None] | None = None
+        self._steps: set[asyncio.Task[bool]] = set()
         self._folding = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -102,6 +103,9 @@ class Folding:
         except (StoreError, TimeoutError):
             pass  # nothing is lost: the segments stay
         finally:
+            for step in list(self._steps):
+                step.cancel()
+                await asyncio.wait([step])
             for leftover in list(self._left):
                 self._release(leftover)
 
@@ -133,7 +137,18 @@ class Folding:
             pass
 
     async def _fold_some(self, waiting: Journal | Leftover) -> bool:
-        """Store the next batch; False when there is none."""
+        """Store the next batch; False when there is none. A step that has begun is ended, whoever is cancelled."""
+        step = self._loop.create_task(self._step(waiting), name="mica-fold")
+        self._steps.add(step)
+        step.add_done_callback(self._ended)
+        return await asyncio.shield(step)
+
+    def _ended(self, step: asyncio.Task[bool]) -> None:
+        self._steps.discard(step)
+        if not step.cancelled():
+            step.exception()  # told to whoever waits; when nobody does, the batch is tried again by the next
+
+    async def _step(self, waiting: Journal | Leftover) -> bool:
         async with self._folding:
             batch = waiting.batch(BATCH_MAX)
             if batch is None:

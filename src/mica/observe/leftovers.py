@@ -31,8 +31,12 @@ class Home:
             if not path.exists():
                 unnamed.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be there from an interrupted attempt
                 lock = (unnamed / LOCK).open("ab")
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                unnamed.rename(path)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    unnamed.rename(path)
+                except BaseException:
+                    lock.close()
+                    raise
                 return cls(path, lock)
         except OSError as error:
             reason = f"cannot write in {path}: {error.strerror}; choose another place with MICA_HOME"
