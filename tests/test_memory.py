@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,9 +78,31 @@ LONG_S = 20  # what would hang for ever fails after that
 
 
 async def test_public_names_are_what_all_says() -> None:
+    """E-07"""
     public = {name for name in vars(mica) if not name.startswith("_") and name not in MODULES}
     assert sorted(mica.__all__) == mica.__all__
     assert public == set(mica.__all__)
+
+
+def test_public_names_grow_and_do_not_shrink() -> None:
+    """E-07: what the first version had, every later one has."""
+    assert set(NAMES.split()) <= set(mica.__all__)
+    assert set(VERBS.split()) <= set(vars(Memory))
+
+
+NAMES = """
+    Backlogged Brief ClaimLost Comparison Context Copied Difference DuplicateEvent Event EventQuery Failure
+    Following Here Hit Impact Imported InvalidContext InvalidEvent InvalidInput InvalidSettings LogImported
+    Mark Memory MicaError NotAStore Overview Passage Progress Purged Ref Resolved Retained SchemaTooNew
+    Settings Sizes StoreBusy StoreError StoreFull StoreUnavailable UnknownEvent compare guards load_settings
+    open
+"""
+VERBS = """
+    age age_s ancestors backlog brief carrier chain close context copy_to damaged descendants durable emit
+    environment event events exported failures follow here impact import_log import_transcripts location log
+    mark open_sessions overview pin position purge rebuild received replay resolve resumed retain search sizes
+    space unpin unread verify
+"""
 
 
 def test_every_error_can_be_caught_by_its_public_name() -> None:
@@ -250,6 +274,23 @@ async def test_huge_marks_and_questions_do_not_cost_the_deadline(
     assert brief.left_out == 1
     assert 0 < weighed() <= 500 * render.CHARACTERS_MAX
     assert 0 < read() <= rank.QUERY_CHARACTERS_MAX
+
+
+async def test_whatever_mica_records_comes_from_where_we_are(memory: Memory, tmp_path: Path) -> None:
+    """E-09: nothing that emits has a context of its own making."""
+    (tmp_path / "out.jsonl").touch()
+    root = memory.emit("root")
+    with memory.context(session="s1", agent="scout", branch="main", parent=root) as here:
+        refs = [memory.emit("step"), memory.mark("seen"), memory.pin(root), memory.unpin(root)]
+        brief = await memory.brief("seen")
+        memory.exported(tmp_path / "out.jsonl", events=1)
+        purged = await memory.purge(ids=[refs[0]])
+
+    names = ("mark", "brief", "log.*")
+    recorded = await memory.events(EventQuery(names=names, limit=None))
+    assert {brief.receipt, purged.record} <= {event.id for event in recorded}
+    assert [event.name for event in recorded if event.context != here.context] == []
+    assert len(recorded) == 6
 
 
 async def test_secrets_are_redacted_in_marks_and_kept_in_events(memory: Memory) -> None:
@@ -432,11 +473,25 @@ async def test_a_closed_memory_says_so(memory: Memory) -> None:
         await memory.events()
 
 
-async def test_no_task_is_left_behind(tmp_path: Path, home: Settings) -> None:
-    """U-06"""
-    async with mica.open(tmp_path / "space.db", settings=home) as memory:
-        memory.emit("one")
+@pytest.mark.parametrize("engine", [":memory:", "space.db", "postgres"])
+async def test_nothing_is_left_running(
+    request: pytest.FixtureRequest, tmp_path: Path, home: Settings, engine: str
+) -> None:
+    """U-06: no task, no thread of ours, no process."""
+    target: str | Path = tmp_path / engine if engine == "space.db" else engine
+    if engine == "postgres":
+        target = request.getfixturevalue("server").address()
+    processes = set(psutil.Process().children())
+
+    async with mica.open(target, settings=home) as memory:
+        memory.mark("one")
+        await memory.durable()
+        await memory.search("one")
+        await memory.age(timedelta(0))
+
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+    assert [thread.name for thread in threading.enumerate() if "mica" in thread.name] == []
+    assert set(psutil.Process().children()) <= processes
 
 
 async def test_unknown_events_are_named(memory: Memory) -> None:
@@ -500,6 +555,19 @@ async def test_a_hung_or_failed_source_is_named_and_the_others_speak(home: Setti
     await memory.close()
 
 
+async def test_a_brief_has_100_ms_unless_told_otherwise(tmp_path: Path) -> None:
+    """U-05"""
+    settings = mica.load_settings({"HOME": str(tmp_path)})
+    memory = Memory(EphemeralStore(), settings=settings, sources=[Hanging()])
+
+    async with asyncio.timeout(LONG_S):
+        brief = await memory.brief("cookie")
+
+    given_ms = int(brief.missing["hanging"].removeprefix("no answer within ").removesuffix(" ms"))
+    assert given_ms <= 1_000 * 0.1 * COLLECT_SHARE
+    await memory.close()
+
+
 async def test_sources_get_what_is_left_of_the_deadline(home: Settings) -> None:
     """TC-03: what waiting for the store has taken is not given again to the sources."""
     store = HungStore()
@@ -558,7 +626,7 @@ async def test_nothing_known_is_no_text_and_still_has_a_receipt(memory: Memory) 
 
 
 async def test_a_stuck_store_gives_a_brief_that_says_so(home: Settings) -> None:
-    """A brief never raises into an agent's turn."""
+    """U-05: a brief never raises into an agent's turn."""
     store = UnsteadyStore()
     memory = await opened(store, home)
     memory.mark("known before")

@@ -101,10 +101,11 @@ async def test_events_are_archived_before_they_go(memory: mica.Memory, clock: Ha
 
 
 async def test_nothing_goes_while_retention_is_off(home: Settings, clock: HandClock) -> None:
-    """K-45: off by default."""
+    """K-45, K-53, E-03: off by default; nothing goes by itself, however old."""
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
         memory.emit("poll", {"n": 1})
         clock.move(days=1_000)
+        await memory.age()
         with pytest.raises(InvalidInput, match=r"retention is off.*enabled = true"):
             await memory.retain()
         assert (await memory.retain(dry_run=True)).classes == {"default": 1}

@@ -16,6 +16,7 @@ def written(folder: Path, text: str) -> dict[str, str]:
 
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    """U-05: a brief takes 100 ms at most."""
     settings = load_settings({"HOME": str(tmp_path)})
     assert settings.brief.budget_tokens == 2_000
     assert settings.brief.deadline_s == 0.1

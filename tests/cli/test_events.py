@@ -110,7 +110,7 @@ def test_show_resolves_several_and_names_what_is_missing(shell: Shell) -> None:
 
 
 def test_impact_shows_both_parts(shell: Shell) -> None:
-    """TE-17"""
+    """TE-17, E-31"""
     document = shell.json("impact", "2")
     assert isinstance(document, dict)
     assert [event["name"] for event in document["descendants"]] == ["tool.ran"]
@@ -183,6 +183,7 @@ def test_follow_prints_other_processes_and_stops_at_ctrl_c(tmp_path: Path) -> No
 
 
 def test_follow_ends_after_so_many(shell: Shell) -> None:
+    """E-31"""
     result = shell.run("follow", "--after", "0", "--errors", "--limit", "2")
     assert (result.exit_code, result.stdout.count("tool.ran")) == (0, 2)
     assert shell.run("follow", "--limit", "0").stdout == ""

@@ -61,7 +61,7 @@ def test_it_shows_what_would_go(shell: Shell) -> None:
 
 
 def test_it_purges_and_tells(shell: Shell) -> None:
-    """U-08, TE-16: and the event is shown as purged, with the reason."""
+    """K-53, U-08, TE-16: also from exports; the event is shown as purged, with the reason."""
     file = shell.store.parent / "export.jsonl"
     assert shell.run("events", "export", str(file)).exit_code == 0
 

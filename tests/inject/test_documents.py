@@ -41,7 +41,7 @@ def test_small_bundles_grow_from_each_other() -> None:
 
 
 def test_timing_errors_and_full_bundles() -> None:
-    """E-23: and the saving is a fact of the bytes, not of a formula."""
+    """E-23, E-20: and the saving is a fact of the bytes, not of a formula."""
     assert sent(bundle="timing") == {
         "id": EVENT.id,
         "name": "tool.failed",
@@ -61,7 +61,7 @@ def test_timing_errors_and_full_bundles() -> None:
 
 
 def test_a_field_list_takes_dotted_names_and_leaves_out_what_is_not_there() -> None:
-    """E-21"""
+    """E-21, E-10"""
     assert sent("id", "data.path", "context.session", "data.deep.er", "data.none", "context.user") == {
         "id": EVENT.id,
         "data": {"path": "a.py", "deep": {"er": [1]}},

@@ -11,7 +11,9 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,13 +33,17 @@ def agent(memory: Memory) -> str | None:
 
 async def test_inner_blocks_inherit_override_and_restore(memory: Memory) -> None:
     """E-01, E-19, E-33"""
-    with memory.context(session="s1", agent="scout", branch="main") as outer:
-        with memory.context(agent="smith", task="login", env="test") as inner:
-            assert inner.context == Context(
-                session="s1", agent="smith", task="login", labels=(("branch", "main"), ("env", "test"))
-            )
-            assert memory.here == inner
-        assert memory.here == outer
+    whole = Context(session="s1", agent="scout", user="ann", task="login", correlation="req-1", labels=(("host", "a"),))
+    with memory.context(session="s1", agent="scout", user="ann", task="login", correlation="req-1", host="a") as outer:
+        assert outer.context == whole
+        for name in ("session", "agent", "user", "task", "correlation"):
+            given: dict[str, Any] = {name: "other", "env": "test", "host": "b"}
+            with memory.context(**given) as inner:
+                labels = (("env", "test"), ("host", "b"))
+                assert inner.context == msgspec.structs.replace(whole, labels=labels, **{name: "other"})
+                assert memory.here == inner
+                assert (await memory.event(memory.emit("step").id)).context == inner.context
+            assert memory.here == outer
     assert memory.here == Here()
 
 
@@ -99,7 +105,7 @@ async def test_lineage_is_exact_across_tasks_threads_and_nested_blocks(memory: M
 
 
 async def test_a_block_is_reset_after_an_exception_and_after_cancellation(memory: Memory) -> None:
-    """TE-01"""
+    """TE-01, E-33"""
     with pytest.raises(ZeroDivisionError), memory.context(agent="scout"):
         1 / 0  # noqa: B018
     assert agent(memory) is None
@@ -266,7 +272,7 @@ async def test_two_spaces_in_one_task_do_not_see_each_other(memory: Memory, home
 
 
 async def test_an_explicit_context_gives_the_same_event_as_a_block(memory: Memory) -> None:
-    """K-44: two paths, one implementation."""
+    """E-33, K-44: two paths, one implementation."""
     root = memory.emit("root")
     with memory.context(session="s1", agent="scout", parent=root, branch="main"):
         here = memory.here
@@ -283,6 +289,7 @@ async def test_an_explicit_context_gives_the_same_event_as_a_block(memory: Memor
 
 
 async def test_unusable_context_values_are_named(memory: Memory) -> None:
+    """E-19: whatever could not be stored is refused at once."""
     for bad in ({"agent": 3}, {"task": ""}, {"note": "x" * 5_000}, {"session": "\ud800"}):
         with pytest.raises(InvalidContext, match=f"context {next(iter(bad))}"), memory.context(**bad):
             pass

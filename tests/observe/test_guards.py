@@ -111,7 +111,7 @@ async def test_a_timely_call_and_its_own_timeouts_are_left_alone(memory: Memory)
 
 
 async def test_tags_add_up(memory: Memory) -> None:
-    """E-34"""
+    """E-34, E-20"""
     for function in both(tagged(memory, "slow", "db")):
         assert await called(function) == "done"
     with tagged(memory, "b"), tagged(memory, "a", "b"):
@@ -137,7 +137,7 @@ async def test_tagged_functions_emit_with_their_tags(memory: Memory) -> None:
 
 
 async def test_a_chain_is_sampled_as_a_whole(memory: Memory) -> None:
-    """E-34: about the given share, always the same ones, each labelled with its rate."""
+    """E-34, E-20: about the given share, always the same ones, each labelled with its rate."""
 
     @sampled(memory, 0.25)
     def observe() -> str:

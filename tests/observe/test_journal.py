@@ -516,7 +516,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("lines", [1, 3, 20, 90, 400])
 async def test_what_emit_returned_survives_kill_9(tmp_path: Path, home: Settings, lines: int) -> None:
-    """TE-07, K-41: acknowledged by a pipe, killed while emitting, rolling and folding; none lost, none doubled."""
+    """E-04, E-13, TE-07, K-41: acknowledged by pipe, killed while emitting, rolling, folding; none lost or doubled."""
     path = tmp_path / "space.db"
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", KILLED, path, stdout=subprocess.PIPE, env={"HOME": str(tmp_path)}
@@ -541,7 +541,7 @@ async def test_what_emit_returned_survives_kill_9(tmp_path: Path, home: Settings
 async def test_events_survive_a_store_that_is_gone_until_the_next_open(
     tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """U-04: an outage loses nothing."""
+    """E-04, U-04: an outage loses nothing."""
     path = tmp_path / "space.db"
     memory = await mica.open(path, settings=home)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,7 +81,7 @@ async def test_an_export_read_back_gives_equal_events(history: History) -> None:
 
 
 async def test_an_export_of_a_part_needs_its_parents(memory: Memory, tmp_path: Path) -> None:
-    """E-39: they may be in the space already; otherwise the line is named."""
+    """E-12, E-39: they may be in the space already; otherwise the line is named."""
     root = build(1)
     child = build(2, parent=root)
     parts = [tmp_path / "root.jsonl", tmp_path / "child.jsonl"]
@@ -194,7 +195,7 @@ KSI_CHILD = {
 
 
 async def test_a_ksi_log_becomes_events_with_nothing_dropped(memory: Memory, tmp_path: Path) -> None:
-    """E-12, E-17, E-18, E-39: root and depth are worked out anew; what has no place is kept in the data."""
+    """E-12, K-46, E-17, E-18, E-39: root and depth are worked out anew; what has no place is kept in the data."""
     done = await memory.import_log(written(tmp_path, KSI_ROOT, KSI_CHILD))
 
     assert done == LogImported(format="ksi", events=2, repeated=0, orphans=0, reused=0)
@@ -229,6 +230,14 @@ async def test_a_ksi_log_becomes_events_with_nothing_dropped(memory: Memory, tmp
         },
     }
     assert await memory.verify() == []
+
+
+def test_only_the_importer_knows_foreign_fields() -> None:
+    """K-46: no compatibility inside."""
+    package = Path(mica.__file__).parent
+    foreign = re.compile(r"_ksi_context|\b_(?:event|correlation|parent_event|root_event)_id\b|specversion")
+    knowing = {path for path in package.rglob("*.py") if foreign.search(path.read_text(encoding="utf-8"))}
+    assert knowing == {Path(logs.__file__)}
 
 
 async def test_importing_again_changes_nothing(memory: Memory, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from mica.settings import Settings
 async def test_durable_returns_after_a_sync_that_began_after_the_event(
     tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """K-41: on disk, power loss or not."""
     happened: list[str] = []
     sync = os.fdatasync
 
@@ -38,7 +39,7 @@ async def test_durable_returns_after_a_sync_that_began_after_the_event(
 async def test_a_sync_that_began_before_the_event_does_not_count(
     tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those who wait may share a sync, but only one that their event can be part of."""
+    """K-41: those who wait may share a sync, but only one that their event can be part of."""
     begun, may_go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
     syncs = 0

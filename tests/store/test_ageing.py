@@ -10,7 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -429,9 +429,11 @@ class Counting(EphemeralStore):
         super().__init__()
         self.due = due
         self.asked = 0
+        self.before: datetime | None = None
 
-    async def age(self, before: object, *, limit: int = 8_192, at_least: int = 1) -> int:
+    async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
         self.asked += 1
+        self.before = before
         done, self.due = min(self.due, limit), max(0, self.due - limit)
         return done if done >= at_least else 0
 
@@ -460,11 +462,13 @@ async def test_a_process_ages_by_itself_when_it_is_quiet() -> None:
     assert store.asked == 0
     await turn()
     assert (store.asked, store.due) == (4, 0)
+    assert store.before == clock() - timedelta(hours=24)
     assert slept == [ageing.QUIET_S, ageing.QUIET_S, ageing.EVERY_S]
     await background.close()
 
 
 def test_the_hot_part_is_a_day() -> None:
+    """E-03"""
     assert timedelta(hours=24) == ageing.HOT
     assert blocks.BLOCK_EVENTS <= 8_192
 

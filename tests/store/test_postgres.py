@@ -106,6 +106,7 @@ DESCRIBED = """
 
 
 async def test_the_schema_equals_its_migrations(server: Server) -> None:
+    """E-08"""
     described = {}
     async with connected(server.dsn(role=OWNER)) as connection:
         for name, files in {
@@ -485,7 +486,7 @@ async def test_a_month_that_was_dropped_is_made_again(server: Server, schema: st
 
 
 async def test_large_payloads_are_stored_once_and_whole(server: Server) -> None:
-    """TE-05, E-27, K-43: content-addressed, never truncated; NUL included, 50 MB read back identical."""
+    """TE-05, E-06, E-27, K-43: content-addressed, never truncated; NUL included, 50 MB read back identical."""
     large: dict[str, object] = {"text": "ab\0ü" * (10 * 2**20)}
     async with opened(server.address()) as store:
         await store.append(
@@ -648,7 +649,7 @@ def rows_touched(plan: dict[str, Any]) -> int:
     ],
 )
 async def test_no_read_scans_the_log(full: str, read: Callable[[PostgresStore], Coroutine[Any, Any, object]]) -> None:
-    """TE-10: what a question costs does not grow with the log: an index leads to the rows."""
+    """TE-10, E-10, E-26: what a question costs does not grow with the log: an index leads to the rows."""
     statements: list[tuple[str, tuple[object, ...]]] = []
     async with opened(full) as store:
         connections = [await store._pool_or_raise().acquire() for _ in range(postgres_server.CONNECTIONS_MAX)]
@@ -692,7 +693,7 @@ async def test_few_and_many_contexts_and_names_answer_alike(server: Server, monk
 
 
 async def test_an_append_is_on_disk_whatever_the_database_prefers(server: Server) -> None:
-    """TE-03: acknowledged means safe, also where an administrator turned synchronous commits off."""
+    """K-48, TE-03: acknowledged means safe, also where an administrator turned synchronous commits off."""
     async with connected(server.dsn()) as connection:
         await connection.execute(f"ALTER ROLE {APP} SET synchronous_commit = off")
         async with opened(server.address()) as store, store._transaction(postgres.WRITE) as transaction:
@@ -885,7 +886,7 @@ async def test_a_full_disk_of_the_server_is_named_and_keeps_nothing(
 
 
 async def test_nothing_but_postgresql_itself_is_needed(server: Server) -> None:
-    """No pgvector, no other extension: what a plain server brings is enough."""
+    """K-31: no pgvector, no other extension: what a plain server brings is enough."""
     async with opened(server.address()) as store, connected(server.dsn()) as connection:
         await filled(store)
         assert await store.verify() == []

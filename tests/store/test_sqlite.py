@@ -23,7 +23,7 @@ import pytest
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.inject.documents import event_document
 from mica.model import Appended, Context, Event, EventQuery, writer_named
-from mica.store import sqlite
+from mica.store import encoding, sqlite
 from mica.store.sqlite import SqliteCore, SqliteStore
 from mica.store.sqlite_file import APPLICATION_ID, migrations
 from mica.testing import build
@@ -45,6 +45,7 @@ def _plain(statement: str) -> str:
 
 
 def test_the_schema_equals_its_migrations() -> None:
+    """E-08"""
     from_schema, from_migrations = sqlite3.connect(":memory:"), sqlite3.connect(":memory:")
     from_schema.executescript(SCHEMA.read_text(encoding="utf-8"))
     for statements in migrations():
@@ -76,7 +77,7 @@ def test_a_space_keeps_its_id(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_first_version_is_migrated_whole(tmp_path: Path) -> None:
-    """What was stored before blocks were known is read, indexed and aged as if it were new."""
+    """E-08: what was stored before blocks were known is read, indexed and aged as if it were new."""
     path = tmp_path / "space.db"
     core = SqliteCore(path)
     events = [build(n, "mark", {"text": f"word {n}"}, context=Context(correlation="req-1")) for n in range(1, 30)]
@@ -105,7 +106,7 @@ def test_a_file_of_the_first_version_is_migrated_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_every_commit_reaches_the_disk(tmp_path: Path, is_new: bool) -> None:
-    """What append has returned survives power loss: 2 is SQLite's number for a full sync."""
+    """K-48: what append has returned survives power loss: 2 is SQLite's number for a full sync."""
     if not is_new:
         SqliteCore(tmp_path / "space.db").close()
     core = SqliteCore(tmp_path / "space.db")
@@ -124,6 +125,26 @@ def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
     assert event is not None
     assert event.data == large
     assert core.verify() == []
+    core.close()
+
+
+def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TE-12: memory does not grow with the log, however many names, sessions and contexts there are."""
+    monkeypatch.setattr(encoding, "CACHE_ENTRIES_MAX", 100)
+    monkeypatch.setattr(sqlite, "CACHE_ENTRIES_MAX", 100)
+    core = SqliteCore(tmp_path / "space.db")
+    for first in range(0, 1_000, 20):
+        events = [
+            build(n, f"name.{n}", {"text": f"word{n}"}, context=Context(session=f"s{n}"), writer=writer_named(str(n)))
+            for n in range(first, first + 20)
+        ]
+        core.append(events)
+        assert [core.event(event.id) for event in events] == core.log(first, limit=20)
+        core.age(START_AT + timedelta(seconds=first))
+
+    sizes = [len(cache) for cache in (core._contexts, core._places, core._read_contexts, core._read_words)]
+    sizes += [len(cache) for cache in core._words.values()]
+    assert 0 < min(sizes) <= max(sizes) <= 100
     core.close()
 
 
@@ -188,7 +209,7 @@ def test_a_new_file_opened_by_many_at_once_is_nobody_elses(tmp_path: Path) -> No
 
 
 def test_all_files_together_are_smaller_than_events_with_embedded_contexts(tmp_path: Path) -> None:
-    """TE-06, E-02: counted over every file, indexes included, against one JSON line for each event."""
+    """TE-06, E-02, E-10: counted over every file, indexes included, against one JSON line for each event."""
     core = SqliteCore(tmp_path / "space.db")
     contexts = [
         Context(session=f"session-{n}", agent=f"agent-{n % 5}", user="ann", task="find out why the login loses it")
@@ -229,7 +250,7 @@ def test_all_files_together_are_smaller_than_events_with_embedded_contexts(tmp_p
     ],
 )
 def test_no_read_scans_the_log(tmp_path: Path, read: Callable[[SqliteCore], object], aged: int) -> None:
-    """TE-10: what a question costs does not grow with the log: an index leads to the rows."""
+    """TE-10, E-10, E-26: what a question costs does not grow with the log: an index leads to the rows."""
     core = SqliteCore(tmp_path / "space.db")
     root = build(1, "mark", {"text": "cookie"}, context=Context(session="s1", agent="a", correlation="req-1"))
     core.append([root, child := build(2, "file.read", parent=root), build(3, "mark", {"text": "x"}, parent=child)])

@@ -116,7 +116,7 @@ class StoreContract:
                 await store.append([build(1, "mark", data)])
 
     async def test_equal_contexts_are_stored_once(self, store: Store) -> None:
-        """E-02, TE-06, K-42: contexts are really shared."""
+        """E-02, E-25, TE-06, K-42: contexts are really shared."""
         contexts = [Context(session=f"s{number % 2}", agent="scout") for number in range(40)]
 
         await store.append([build(number, context=context) for number, context in enumerate(contexts)])
@@ -158,6 +158,7 @@ class StoreContract:
         assert len(await store.events(EventQuery(agent="smith"))) == 4
 
     async def test_events_of_a_time_range_include_its_start_and_not_its_end(self, store: Store) -> None:
+        """E-26, E-29"""
         await store.append([build(n) for n in range(1, 6)])
 
         query = EventQuery(since=START_AT + timedelta(seconds=2), until=START_AT + timedelta(seconds=4))
@@ -226,7 +227,7 @@ class StoreContract:
         assert [event.position for event in await store.chain(child.id)] == []
 
     async def test_ancestors_and_descendants_are_causal_only(self, store: Store) -> None:
-        """TE-17, E-30: what came later in the same chain is no descendant."""
+        """TE-17, E-25, E-30, E-31: what came later in the same chain is no descendant."""
         root = build(1)
         left, right = build(2, parent=root), build(3, parent=root)
         leaf = build(4, parent=left)
@@ -236,6 +237,8 @@ class StoreContract:
         assert [event.position for event in await store.descendants(root.id)] == [2, 3, 4]
         assert [event.position for event in await store.descendants(root.id, depth=1)] == [2, 3]
         assert [event.position for event in await store.descendants(left.id)] == [4]
+        assert [event.position for event in await store.descendants(left.id, depth=1)] == [4]
+        assert await store.descendants(left.id, depth=0) == []
 
     # -- What a ranker needs ----------------------------------------------------------------------------------
 
@@ -416,7 +419,7 @@ class StoreContract:
         assert await store.verify() == []
 
     async def test_ageing_changes_no_answer(self, store: Store) -> None:
-        """E-03, K-43: rows or blocks, readers see one log; whatever arrives later meets what has aged."""
+        """E-03, E-30, K-43: rows or blocks, readers see one log; whatever arrives later meets what has aged."""
         here = Context(session="s1", agent="scout", correlation="req-1")
         root = build(1, "mark", {"text": "cookie"}, context=here)
         child = build(2, "tool.failed", {"text": "x" * 20_000}, parent=root, context=here, error=True)
