@@ -415,6 +415,7 @@ async def test_a_reader_that_holds_the_log_is_named(
 
 
 async def test_damaged_segments_are_removed_or_named(home: Settings, clock: HandClock, tmp_path: Path) -> None:
+    """K-53, U-08: what cannot be folded is searched, too."""
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         memory.emit("it.happened", {"text": SECRET})
         folder = tmp_path / "space.db-segments" / "someone"

@@ -100,6 +100,18 @@ async def test_events_are_archived_before_they_go(memory: mica.Memory, clock: Ha
     assert [line["name"] for line in lines] == ["poll", "event.purged"]
 
 
+async def test_what_cannot_be_archived_stays(memory: mica.Memory, clock: HandClock, tmp_path: Path) -> None:
+    """E-24"""
+    memory.emit("poll", {"n": 1})
+    clock.move(days=8)
+    (tmp_path / "archive").write_text("in the way")
+
+    with pytest.raises(InvalidInput, match=r"cannot make the archive .*archive: .*; nothing was purged"):
+        await memory.retain()
+
+    assert await left(memory) == [1]
+
+
 async def test_nothing_goes_while_retention_is_off(home: Settings, clock: HandClock) -> None:
     """K-45, K-53, E-03: off by default; nothing goes by itself, however old."""
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
