@@ -23,7 +23,7 @@ import pytest
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.inject.documents import event_document
 from mica.model import Appended, Context, Event, EventQuery, writer_named
-from mica.store import encoding, sqlite
+from mica.store import encoding, sqlite, sqlite_core
 from mica.store.sqlite import SqliteStore
 from mica.store.sqlite_core import SqliteCore
 from mica.store.sqlite_file import APPLICATION_ID, migrations
@@ -132,7 +132,7 @@ def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
 def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TE-12: memory does not grow with the log, however many names, sessions and contexts there are."""
     monkeypatch.setattr(encoding, "CACHE_ENTRIES_MAX", 100)
-    monkeypatch.setattr(sqlite, "CACHE_ENTRIES_MAX", 100)
+    monkeypatch.setattr(sqlite_core, "CACHE_ENTRIES_MAX", 100)
     core = SqliteCore(tmp_path / "space.db")
     for first in range(0, 1_000, 20):
         events = [
@@ -143,8 +143,9 @@ def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         assert [core.event(event.id) for event in events] == core.log(first, limit=20)
         core.age(START_AT + timedelta(seconds=first))
 
-    sizes = [len(cache) for cache in (core._contexts, core._places, core._read_contexts, core._read_words)]
-    sizes += [len(cache) for cache in core._words.values()]
+    words = core._words
+    sizes = [len(cache) for cache in (core._places, words._context_numbers, words._contexts, words._words)]
+    sizes += [len(cache) for cache in words.numbers.values()]
     assert 0 < min(sizes) <= max(sizes) <= 100
     core.close()
 
