@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -247,6 +247,42 @@ async def test_a_copy_takes_tombstones_and_purges_along(
         copied.emit("late", {"text": SECRET})
         assert "late" not in await names(copied)
         assert await copied.verify() == []
+
+
+@pytest.mark.parametrize("asked", [{"session": "s1"}, {"value": SECRET}])
+async def test_what_is_stored_while_a_purge_looks_is_purged(
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
+) -> None:
+    """U-08: between looking and taking nothing slips through, and the record counts what was taken."""
+    emitted = []
+
+    def emit() -> None:
+        with memory.context(session="s1"):
+            emitted.append(memory.emit("it.happened", {"text": f"use {SECRET}"}))
+
+    def then_emits(read: Callable[..., Awaitable[list[mica.Event]]]) -> Callable[..., Awaitable[list[mica.Event]]]:
+        async def reading(*args: object, **kwargs: object) -> list[mica.Event]:
+            found = await read(*args, **kwargs)
+            if len(emitted) < 3 and args[0] != EventQuery(names=("log.exported",), limit=None):
+                emit()
+                await memory._stored()
+            return found
+
+        return reading
+
+    emit()
+    await memory._stored()
+    store = memory._store
+    for name in ("events", "log"):
+        monkeypatch.setattr(store, name, then_emits(getattr(store, name)))
+
+    done = await memory.purge(**asked)  # type: ignore[arg-type]  # one table for all kinds
+    monkeypatch.undo()
+
+    assert done.record is not None
+    assert (await memory.event(done.record)).data["events"] == done.events == len(done.ids)
+    assert len(emitted) > 1
+    assert [(await memory.event(each)).name for each in emitted] == ["event.purged"] * len(emitted)
 
 
 # -- Exports --------------------------------------------------------------------------------------------------

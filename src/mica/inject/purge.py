@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -66,13 +67,16 @@ class Purging:
     async def purge(self, selection: Selection, *, reason: str, context: Context, dry_run: bool) -> Purged:
         """Purge what fits of all that is stored; the record comes from this context. Raises InvalidInput."""
         _check_reason(reason, selection)
-        found = await find(self._store, selection)
         if dry_run:
-            return _purged(found)
+            return _purged(await find(self._store, selection))
         exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
-        told = await self._bury(
-            found, selection=selection, conditions=selection.conditions, reason=reason, context=context
-        )
+        at, told = self._clock(), Tombstone(purge=next(self._ids), reason=reason)
+        # Kept before anything is looked for: whatever is stored meanwhile is found below or purged on arrival.
+        if (kept := selection.kept(at=at, told=told)) is not None:
+            await self._store.keep_purge(kept)
+        await self._folding.flush()
+        found = await find(self._store, selection)
+        await self._bury(found.ids, told, conditions=selection.conditions, at=at, context=context, selection=selection)
         await self._folding.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
         rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
@@ -86,27 +90,23 @@ class Purging:
         )
 
     async def _bury(
-        self, found: Found, *, selection: Selection | None, conditions: Sequence[str], reason: str, context: Context
-    ) -> Tombstone:
-        """Record a purge, keep it for what arrives later, and make tombstones, which say what is returned."""
-        at = self._clock()
-        record = make_event(
-            next(self._ids),
-            PURGE,
-            {"conditions": conditions, "events": len(found.ids), "reason": reason},
-            at=at,
-            context=context,
-            origin="user",
-        )
-        told = Tombstone(purge=record.id, reason=reason)
+        self,
+        ids: Sequence[EventId],
+        told: Tombstone,
+        *,
+        conditions: Sequence[str],
+        at: datetime,
+        context: Context,
+        selection: Selection | None = None,
+    ) -> None:
+        """Record a purge of these events, and make tombstones of them."""
+        data = {"conditions": conditions, "events": len(ids), "reason": told.reason}
+        record = make_event(told.purge, PURGE, data, at=at, context=context, origin="user")
         if selection is not None and selection.fits(record):  # who purges their own events is not named by it
             record = msgspec.structs.replace(record, context=EMPTY)
         await self._append([record])
-        if selection is not None and (kept := selection.kept(at=at, told=told)) is not None:
-            await self._store.keep_purge(kept)
-        for some in steps(found.ids):
+        for some in steps(ids):
             await self._store.bury(some, told)
-        return told
 
     async def _purge_exports(
         self, exports: Iterable[Event], found: Found, *, selection: Selection, told: Tombstone
@@ -154,10 +154,8 @@ class Purging:
         if settings.archive is not None:
             archive = await self._archived(settings.archive, {each for ids in classes.values() for each in ids})
         for name, ids in classes.items():
-            found = Found(ids=tuple(ids), names={}, sessions=(), first=())
-            await self._bury(
-                found, selection=None, conditions=[RETENTION], reason=f"{RETENTION}: {name}", context=context
-            )
+            told = Tombstone(purge=next(self._ids), reason=f"{RETENTION}: {name}")
+            await self._bury(ids, told, conditions=[RETENTION], at=self._clock(), context=context)
         await self._folding.clear()
         return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.scrub()))
 
