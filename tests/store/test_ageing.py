@@ -22,6 +22,7 @@ from mica.store import ageing, blocks
 from mica.store.ageing import Ageing
 from mica.store.ephemeral import EphemeralStore
 from mica.store.sqlite import SqliteStore
+from mica.store.sqlite_blocks import STEP_BYTES_MAX
 from mica.store.sqlite_core import SqliteCore
 from mica.testing import HandClock, build
 from mica.testing.builders import START_AT
@@ -93,6 +94,17 @@ def test_events_younger_than_the_cut_stay_rows(tmp_path: Path) -> None:
     assert core.age(START_AT + timedelta(seconds=11)) == 10
     assert core.age(START_AT + timedelta(seconds=11)) == 0
     assert [row[0] for row in core._connection.execute("SELECT position FROM events")] == list(range(11, 21))
+    core.close()
+
+
+def test_fewer_large_events_are_enough(tmp_path: Path) -> None:
+    """TE-20: a step that is full in bytes is done, however few events are in it."""
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(n, data={"text": "x" * 100_000, "n": n}) for n in range(1, 101)])
+    filling = -(-STEP_BYTES_MAX // 100_000)
+    assert core.age(LATER, at_least=blocks.BLOCK_EVENTS) == filling
+    assert core.age(LATER, at_least=blocks.BLOCK_EVENTS) == 0
+    assert core.age(LATER) == 100 - filling
     core.close()
 
 

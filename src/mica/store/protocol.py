@@ -153,7 +153,7 @@ class Store(Protocol):
         """Turn events older than this into what takes less room; returns how many, 0 when nothing is left to do.
 
         One bounded step, whole or not at all. No reader sees a difference. Nothing is done when fewer are due than
-        `at_least`.
+        `at_least`, unless they are so large that they fill a step.
         """
 
     # -- Purge: `mica.store.purging` says what goes, a store makes it go

@@ -257,7 +257,8 @@ class Blocks:
     def age(self, before: int, *, limit: int, at_least: int) -> int:
         """Move rows of this time or older into blocks, inside of a transaction; how many were moved."""
         rows, bodies, alone = self._due(before, limit)
-        if len(rows) < max(1, at_least):
+        is_full = sum(map(len, bodies)) >= STEP_BYTES_MAX  # large events: fewer of them fill a step
+        if not rows or (len(rows) < at_least and not is_full):
             return 0
         sessions = self._sessions({row.context for row in rows})
         order = sorted(range(len(rows)), key=lambda index: (sessions[rows[index].context], rows[index].position))
