@@ -553,12 +553,17 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.parametrize("aged", [False, True])
 @pytest.mark.parametrize("after", range(6))
-async def test_a_purge_that_was_killed_is_finished_by_the_next(home: Settings, tmp_path: Path, after: int) -> None:
+async def test_a_purge_that_was_killed_is_finished_by_the_next(
+    home: Settings, tmp_path: Path, after: int, aged: bool
+) -> None:
     """`kill -9` between any two steps: each event is whole or gone, and running it again takes the rest."""
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         for number in range(1_200):
             memory.emit("it.happened", {"n": number, "text": "q7zx" if number % 2 else "open"})
+        if aged:
+            assert await memory.age(timedelta(0)) > 1_000
     command = [sys.executable, "-c", KILLED, str(tmp_path / "space.db"), str(tmp_path), str(after)]
     killed = await asyncio.to_thread(subprocess.run, command, check=False)
     assert killed.returncode == -signal.SIGKILL

@@ -80,7 +80,7 @@ def test_the_latest_of_one_moment_are_found_in_whichever_block_they_are(tmp_path
     for limit in (1, 5, 10, 15, 25):
         found = core.events(EventQuery(limit=limit))
         assert [event.position for event in found] == list(range(31 - limit, 31))
-    core.thaw([1])
+    core.thaw(range(1, 11))
     core.age(LATER, limit=10)  # the first events are now in the last block
     for limit in (1, 5, 10, 15, 25):
         found = core.events(EventQuery(limit=limit))
@@ -184,17 +184,20 @@ def test_blocks_are_kept_by_the_database(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_blocks_become_rows_again_for_what_must_change_an_event(tmp_path: Path) -> None:
+def test_aged_events_become_rows_again_for_what_must_change_them(tmp_path: Path) -> None:
     core = SqliteCore(tmp_path / "space.db")
     core.append([*talk(400), build(900, "tool.ran", {"text": "large " * 2_000})])
     before = whole(core)
     aged(core, limit=100)
 
-    assert core.thaw([5, 401]) == 101
+    assert core.thaw([5, 6, 401, 999]) == 3
 
-    assert core.sizes().aged == 300
+    assert core.sizes().aged == 398
     assert whole(core) == before
     assert core.verify() == []
+    assert core.thaw(range(1, 101)) == 98
+    assert core.sizes().aged == 300
+    assert whole(core) == before
     assert aged(core) == 101
     assert whole(core) == before
     assert core.append(talk(400)) == Appended(repeated=400)
