@@ -154,11 +154,11 @@ class Outstanding:
     def __init__(self, purges: Iterable[Purge] = ()) -> None:
         distinct = {purge.told.purge: purge for purge in purges}
         self.purges = tuple(sorted(distinct.values(), key=lambda purge: (purge.at, purge.told.purge)))
-        self._latest = self.purges[-1].at if self.purges else None
+        self.latest = self.purges[-1].at if self.purges else None
 
     def applied(self, event: Event) -> Event:
         """The event, or its tombstone when a purge took it before it arrived."""
-        if self._latest is None or event.at > self._latest or is_tombstone(event):
+        if self.latest is None or event.at > self.latest or is_tombstone(event):
             return event
         taken = next((purge for purge in self.purges if purge.fits(event)), None)
         return event if taken is None else tombstone(event, taken.told)
