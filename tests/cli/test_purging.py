@@ -74,7 +74,26 @@ def test_it_purges_and_tells(shell: Shell) -> None:
     assert "event.purged" in shell.run("events", "tail").stdout
     assert "leaked key" in shell.run("events", "tail").stdout
     assert json.loads(shell.run("events", "show", told["ids"][0], "--json").stdout)["data"]["reason"] == "leaked key"
-    assert "0 events purged" in shell.run("purge", "--value", SECRET, "--yes").stdout
+    assert "no event fits" in shell.run("purge", "--value", SECRET, "--yes").stdout
+
+
+def test_a_purge_that_nothing_fits_says_so(shell: Shell) -> None:
+    """A mistyped name does not look like success; only who insists makes the purge stand for what arrives later."""
+    before = shell.run("events", "tail", "--json").stdout
+    for arguments in (["--session", "nosuch"], ["--session", "nosuch", "--dry-run"]):
+        tried = shell.run("purge", *arguments)
+        assert (tried.exit_code, tried.stderr) == (0, "")
+        assert tried.stdout.startswith("no event fits; with --yes")
+    assert shell.run("events", "tail", "--json").stdout == before
+
+    done = shell.run("purge", "--session", "nosuch", "--yes")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("no event fits; the purge stands")
+    assert json.loads(shell.run("purge", "--session", "nosuch", "--yes", "--json").stdout)["stands"]
+    shell.run("purge", "1", "--yes")
+    assert shell.run("purge", "1").stdout == "no event fits\n"
+    assert shell.run("purge", "1", "--yes").stdout == "no event fits; nothing was purged\n"
+    assert not json.loads(shell.run("purge", "1", "--yes", "--json").stdout)["stands"]
 
 
 def test_a_value_can_be_asked_for(shell: Shell) -> None:

@@ -51,7 +51,8 @@ async def purge(
     """Remove the content of events, from everywhere, for good; a tombstone without content stays in each place.
 
     Events must fit every given option; of several IDs, which are ids or positions, any. It shows what would go and
-    asks. What it cannot reach is named in the result: see docs/purge.md.
+    asks. Where no event fits, only --yes makes the purge stand for those that arrive later. What it cannot reach is
+    named in the result: see docs/purge.md.
 
     Example: mica purge --value sk-live-4242 --reason "leaked key"
     """
@@ -72,12 +73,13 @@ async def purge(
         )
 
     found = await purged(dry_run=True)
-    if not dry_run and not yes:
-        _show_found(Console(stderr=True, highlight=False), found)
+    is_tried = dry_run or not (found.events or yes)  # where nothing fits there is nothing to ask
+    if not is_tried and not yes:
+        _show_found(Console(stderr=True, highlight=False), found, may_stand=False)
         if not sys.stdin.isatty():
             raise InvalidInput("nothing was purged: there is nobody to ask; give --yes")
         click.confirm("Remove their content for good?", abort=True, err=True)
-    done = found if dry_run else await purged(dry_run=False)
+    done = found if is_tried else await purged(dry_run=False)
     document = {
         "events": done.events,
         "ids": done.ids,
@@ -85,18 +87,29 @@ async def purge(
         "sessions": done.sessions,
         "first": event_documents(done.first),
         "record": done.record,
+        "stands": done.stands,
         "exports": done.exports,
         "removed": done.removed,
         "unreached": done.unreached,
         "dry_run": dry_run,
     }
-    output.show(document, lambda console: _show_found(console, done) if dry_run else _show_done(console, done))
+
+    def for_people(console: Console) -> None:
+        if is_tried:
+            _show_found(console, done, may_stand=not references)
+        else:
+            _show_done(console, done)
+
+    output.show(document, for_people)
 
 
-def _show_found(console: Console, found: Purged) -> None:
+def _show_found(console: Console, found: Purged, *, may_stand: bool) -> None:
     """What would go."""
+    if not found.events:
+        console.print(f"no event fits{'; with --yes the purge stands for what arrives later' if may_stand else ''}")
+        return
     names = ", ".join(f"{name} ×{number:,}" for name, number in found.names.items())
-    console.print(escape(f"{counted(found.events, 'event')}{': ' if names else ''}{one_line(names, 500)}"))
+    console.print(escape(f"{counted(found.events, 'event')}: {one_line(names, 500)}"))
     for event in found.first:
         console.print(f"  {event_text(event, console.width - 40)}", overflow="ellipsis", no_wrap=True)
     if found.sessions:
@@ -106,7 +119,11 @@ def _show_found(console: Console, found: Purged) -> None:
 
 
 def _show_done(console: Console, done: Purged) -> None:
-    console.print(f"[green]✓[/] {counted(done.events, 'event')} purged")
+    if done.events:
+        console.print(f"[green]✓[/] {counted(done.events, 'event')} purged")
+    else:
+        stands = "the purge stands: what fits it, happened before now and arrives later is purged on arrival"
+        console.print(f"no event fits; {stands if done.stands else 'nothing was purged'}", soft_wrap=True)
     for said, paths in (("rewritten", done.exports), ("removed", done.removed)):
         for path in paths:
             console.print(f"[green]✓[/] {said}: {escape(path)}", soft_wrap=True)

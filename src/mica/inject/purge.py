@@ -84,6 +84,7 @@ class Purging:
             _purged(found),
             first=(),
             record=told.purge,
+            stands=kept is not None,
             exports=rewritten,
             removed=traces.removed,
             unreached=(*await self._store.scrub(), *traces.left, *unreached),

@@ -314,6 +314,7 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[str, ...]
     first: tuple[Event, ...]  # the oldest, for a person to recognise them; empty when they are gone
     record: EventId | None = None  # the event that records the purge; None when it was only tried
+    stands: bool = False  # it is kept, for what happened before it and arrives later
     exports: tuple[str, ...] = ()  # files that were rewritten
     removed: tuple[str, ...] = ()  # damaged segments that were removed
     unreached: tuple[str, ...] = ()  # what a person must see to, one sentence each
