@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +118,34 @@ def test_in_a_terminal_it_asks(shell: Shell, answer: str, left: bool) -> None:
     assert b"Remove their content for good? [y/N]" in asked
     assert it.returncode == int(left)
     assert bool(residue(shell.store.parent, [SECRET])) == left
+
+
+@pytest.mark.parametrize(("argument", "asked"), [("1", b"[y/N]: "), ("--ask-value", b"value: ")])
+def test_one_interrupt_ends_a_question(shell: Shell, argument: str, asked: bytes) -> None:
+    """K-53: who thinks better of it is not made to insist, and nothing is purged."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "mica", "purge", argument, "--store", str(shell.store)]
+    environment = {**os.environ, **shell.variables}
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True
+    ) as it:
+        assert it.stderr is not None
+        shown = b""
+        while not shown.endswith(asked):
+            some = os.read(it.stderr.fileno(), 1_000)
+            assert some, shown
+            shown += some
+        it.send_signal(signal.SIGINT)
+        try:
+            out, rest = it.communicate(timeout=20)
+        finally:
+            it.kill()
+    os.close(theirs)
+    os.close(ours)
+    assert (it.returncode, out) == (1, b"")
+    assert b"Aborted!" in rest
+    assert b"Traceback" not in rest
+    assert residue(shell.store.parent, [SECRET])
 
 
 @pytest.mark.parametrize(

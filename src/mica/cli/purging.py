@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.events import event_text
-from mica.cli.output import Moment, Output, counted, memory_command, one_line
+from mica.cli.output import Moment, Output, counted, interruptible, memory_command, one_line
 from mica.errors import InvalidInput
 from mica.inject.documents import event_documents
 from mica.memory import Memory
@@ -57,7 +57,8 @@ async def purge(
     Example: mica purge --value sk-live-4242 --reason "leaked key"
     """
     if ask_value:
-        value = str(click.prompt("value", hide_input=True, err=True))
+        with interruptible():
+            value = str(click.prompt("value", hide_input=True, err=True))
 
     async def purged(*, dry_run: bool) -> Purged:
         return await memory.purge(
@@ -78,7 +79,8 @@ async def purge(
         _show_found(Console(stderr=True, highlight=False), found, may_stand=False)
         if not sys.stdin.isatty():
             raise InvalidInput("nothing was purged: there is nobody to ask; give --yes")
-        click.confirm("Remove their content for good?", abort=True, err=True)
+        with interruptible():
+            click.confirm("Remove their content for good?", abort=True, err=True)
     done = found if is_tried else await purged(dry_run=False)
     document = {
         "events": done.events,
