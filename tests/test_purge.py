@@ -115,6 +115,11 @@ async def test_records_of_purges_and_exports_outlive_a_purge_by_time(memory: mic
     assert await names(memory) == ["log.exported", "event.purged", "log.purged", "log.purged"]
 
 
+async def test_the_reason_that_nobody_gave_may_hold_the_value(memory: mica.Memory) -> None:
+    memory.emit("it.happened", {"text": "a hand"})
+    assert (await memory.purge(value="hand")).events == 1
+
+
 NOBODY = "00000000000000000000000000-0000000000000001"
 
 
@@ -133,6 +138,11 @@ NOBODY = "00000000000000000000000000-0000000000000001"
         ({"value": "key", "reason": " "}, "has to have 1 to 200 characters"),
         ({"value": "key", "reason": "x" * 201}, "has to have 1 to 200 characters"),
         ({"ids": ["nonsense"]}, "'nonsense' is not an event id"),
+        ({"value": 5}, "the value to purge is 5, which is no text"),
+        ({"session": b"s1"}, "which is no text"),
+        ({"since": "yesterday"}, "since is 'yesterday', which is no time"),
+        ({"until": 5}, "until is 5, which is no time"),
+        ({"value": "key", "reason": 5}, "the reason 5 is no text"),
     ],
 )
 async def test_a_purge_that_makes_no_sense_is_refused(memory: mica.Memory, asked: dict[str, object], said: str) -> None:

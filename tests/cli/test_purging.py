@@ -98,11 +98,42 @@ def test_a_purge_that_nothing_fits_says_so(shell: Shell) -> None:
 
 
 def test_a_value_can_be_asked_for(shell: Shell) -> None:
-    """What is purged need not stand in the history of a shell."""
+    """What is purged need not stand in the history of a shell, nor in what is shown."""
+    name, cut = f"ran.{SECRET}", "x" * 60 + SECRET
+
+    async def more() -> None:
+        async with mica.open(shell.store) as memory:
+            with memory.context(session=f"of {SECRET}", agent=SECRET):
+                memory.emit(name, {"text": cut, SECRET: [SECRET]})
+
+    asyncio.run(more())
+    for arguments in (["--dry-run"], ["--dry-run", "--json"], []):
+        shown = shell.run("purge", "--ask-value", *arguments, input=f"{SECRET}\n")
+        assert "2 events: ran.*** ×1, tool.ran ×1" in shown.output or '"events": 2' in shown.output
+        assert SECRET[:9] not in shown.output
+
     done = shell.run("purge", "--ask-value", "--yes", "--json", input=f"{SECRET}\n")
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout[done.stdout.index("{") :])["events"] == 1
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["events"] == 2
     assert SECRET not in done.output
+
+
+@pytest.mark.parametrize("given", ["", "\n", " \r\n"])
+def test_an_empty_value_is_refused(shell: Shell, given: str) -> None:
+    result = shell.run("purge", "--ask-value", "--yes", input=given)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "mica: standard input holds no value to purge; nothing was purged\n"
+
+
+def test_what_is_not_shown_is_counted(shell: Shell) -> None:
+    async def more() -> None:
+        async with mica.open(shell.store) as memory:
+            for _ in range(7):
+                memory.emit("tool.ran", {"text": "more"})
+
+    asyncio.run(more())
+    assert "  and 2 more\n" in shell.run("purge", "--value", "more", "--dry-run").stdout
+    assert " more\n" not in shell.run("purge", "--value", SECRET, "--dry-run").stdout
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y\n", False), ("n\n", True), ("\n", True)])
@@ -157,6 +188,7 @@ def test_one_interrupt_ends_a_question(shell: Shell, argument: str, asked: bytes
         (["99"], 1, "no event '99' in this space"),
         (["nonsense"], 1, "'nonsense' is not an event id"),
         (["--since", "1d", "--until", "2d"], 1, "is not before until"),
+        (["--value", SECRET, "--ask-value"], 2, "give --value or --ask-value, not both"),
         (["--since", "whenever"], 2, "'whenever' is no time"),
         (["--value", SECRET, "--reason", f"has {SECRET}"], 1, "the reason contains what is to be purged"),
     ],

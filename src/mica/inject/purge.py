@@ -34,7 +34,7 @@ from mica.observe.traces import purge_traces
 from mica.select.follow import history
 from mica.settings import RetentionSettings
 from mica.store.protocol import Store
-from mica.store.purging import EXPORTED, PURGE, Found, Purged, Selection, find, steps
+from mica.store.purging import BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
 from mica.store.retention import RETENTION, Retained, due
 
 
@@ -180,11 +180,13 @@ class Purging:
 
 def _check_reason(reason: str, selection: Selection) -> None:
     """Raise InvalidInput when a tombstone cannot carry this reason: it stays after all else is gone."""
+    if not isinstance(reason, str):
+        raise InvalidInput(f"the reason {reason!r} is no text; give a text")
     if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
         raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
     if reason.startswith(RETENTION):
         raise InvalidInput(f"the reason {reason!r} is that of retention; give another")
-    if any(text in reason for text in selection.texts):
+    if reason != BY_HAND and any(text in reason for text in selection.texts):  # that one gives nothing away
         raise InvalidInput("the reason contains what is to be purged, and the reason stays; give another")
 
 

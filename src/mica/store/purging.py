@@ -23,6 +23,7 @@ from mica.model import Event, EventId, EventQuery, Tombstone, is_tombstone, tomb
 PURGE = "log.purged"  # records a purge
 EXPORTED = "log.exported"  # records a file that holds events
 RECORDS = (PURGE, EXPORTED)
+BY_HAND = "purged by hand"  # the reason when none is given
 VALUE_CHARACTERS_MAX = 10_000  # a private key has some thousand; a longer text is an event, which has an id
 SALT_BYTES = 16
 SELECT_EVENTS = 1_000  # read at a time
@@ -53,9 +54,15 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 "nothing is selected, and a purge never takes everything; give ids, a value, a session, an agent, "
                 "a user or a time"
             )
+        for name in ("since", "until"):
+            at = getattr(self, name)
+            if not isinstance(at, datetime | None):
+                raise InvalidInput(f"{name} is {at!r}, which is no time; give an aware datetime")
         EventQuery(since=self.since, until=self.until)  # refuses a time without a zone
         for name in ("value", "session", "agent", "user"):
             text = getattr(self, name)
+            if not isinstance(text, str | None):
+                raise InvalidInput(f"the {name} to purge is {text!r}, which is no text; give a text")
             if text is not None and not text.strip():
                 raise InvalidInput(f"the {name} to purge is {text!r}, which would take nearly everything; give a text")
         if self.value is not None and len(self.value) > VALUE_CHARACTERS_MAX:
