@@ -16,6 +16,7 @@ from mica.errors import InvalidInput
 from mica.inject.documents import event_documents
 from mica.memory import Memory
 from mica.store.purging import BY_HAND, Purged
+from mica.store.retention import OFF
 
 SESSIONS_SHOWN = 5
 MASK = "***"  # in place of a value that is not to be shown
@@ -190,6 +191,8 @@ async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
         total = counted(sum(done.classes.values()), "event")
         classes = ", ".join(f"{name} {number:,}" for name, number in done.classes.items())
         console.print(f"{total} {'would go' if dry_run else 'purged'}{f': {classes}' if classes else ''}")
+        if not done.enabled:
+            console.print(f"[yellow]→[/] {escape(OFF)}", soft_wrap=True)
         if done.archive is not None:
             console.print(f"[green]✓[/] archived: {escape(done.archive)}", soft_wrap=True)
         for line in done.unreached:

@@ -35,7 +35,7 @@ from mica.select.follow import history
 from mica.settings import RetentionSettings
 from mica.store.protocol import Store
 from mica.store.purging import BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
-from mica.store.retention import RETENTION, Retained, due
+from mica.store.retention import OFF, RETENTION, Retained, due
 
 
 class Purging:
@@ -143,12 +143,10 @@ class Purging:
     async def retain(self, settings: RetentionSettings, *, context: Context, dry_run: bool) -> Retained:
         """Purge bulk events whose time is over. Raises InvalidInput while retention is off and this is no dry run."""
         if not settings.enabled and not dry_run:
-            raise InvalidInput(
-                "retention is off, and nothing goes; `enabled = true` under [retention] in the settings turns it on"
-            )
+            raise InvalidInput(OFF)
         await self._folding.flush()
         classes = await due(self._store, settings, now=self._clock())
-        done = Retained(classes={name: len(ids) for name, ids in classes.items()})
+        done = Retained(enabled=settings.enabled, classes={name: len(ids) for name, ids in classes.items()})
         if dry_run or not classes:
             return done
         archive = None
