@@ -116,6 +116,26 @@ def test_every_commit_reaches_the_disk(tmp_path: Path, is_new: bool) -> None:
     core.close()
 
 
+def test_a_new_store_is_its_owners_alone(tmp_path: Path) -> None:
+    """Like segments and exports; also the files that SQLite puts beside it. A mode that somebody chose stays."""
+    path = tmp_path / "folder" / "space.db"
+    before = os.umask(0o022)
+    try:
+        core = SqliteCore(path)
+        core.append([build(1)])
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+        core.compact()
+        core.close()
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("space.db", "space.db-wal", "space.db-shm"), 0o600)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o755
+    path.chmod(0o640)
+    SqliteCore(path).close()
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
     """TE-05, E-06, E-27, K-43: content-addressed, never truncated; 50 MB reads back identical."""
     core = SqliteCore(tmp_path / "space.db")
