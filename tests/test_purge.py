@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -115,6 +115,11 @@ async def test_records_of_purges_and_exports_outlive_a_purge_by_time(memory: mic
     assert await names(memory) == ["log.exported", "event.purged", "log.purged", "log.purged"]
 
 
+async def test_the_reason_that_nobody_gave_may_hold_the_value(memory: mica.Memory) -> None:
+    memory.emit("it.happened", {"text": "a hand"})
+    assert (await memory.purge(value="hand")).events == 1
+
+
 NOBODY = "00000000000000000000000000-0000000000000001"
 
 
@@ -133,6 +138,11 @@ NOBODY = "00000000000000000000000000-0000000000000001"
         ({"value": "key", "reason": " "}, "has to have 1 to 200 characters"),
         ({"value": "key", "reason": "x" * 201}, "has to have 1 to 200 characters"),
         ({"ids": ["nonsense"]}, "'nonsense' is not an event id"),
+        ({"value": 5}, "the value to purge is 5, which is no text"),
+        ({"session": b"s1"}, "which is no text"),
+        ({"since": "yesterday"}, "since is 'yesterday', which is no time"),
+        ({"until": 5}, "until is 5, which is no time"),
+        ({"value": "key", "reason": 5}, "the reason 5 is no text"),
     ],
 )
 async def test_a_purge_that_makes_no_sense_is_refused(memory: mica.Memory, asked: dict[str, object], said: str) -> None:
@@ -247,6 +257,42 @@ async def test_a_copy_takes_tombstones_and_purges_along(
         copied.emit("late", {"text": SECRET})
         assert "late" not in await names(copied)
         assert await copied.verify() == []
+
+
+@pytest.mark.parametrize("asked", [{"session": "s1"}, {"value": SECRET}])
+async def test_what_is_stored_while_a_purge_looks_is_purged(
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
+) -> None:
+    """U-08: between looking and taking nothing slips through, and the record counts what was taken."""
+    emitted = []
+
+    def emit() -> None:
+        with memory.context(session="s1"):
+            emitted.append(memory.emit("it.happened", {"text": f"use {SECRET}"}))
+
+    def then_emits(read: Callable[..., Awaitable[list[mica.Event]]]) -> Callable[..., Awaitable[list[mica.Event]]]:
+        async def reading(*args: object, **kwargs: object) -> list[mica.Event]:
+            found = await read(*args, **kwargs)
+            if len(emitted) < 3 and args[0] != EventQuery(names=("log.exported",), limit=None):
+                emit()
+                await memory._stored()
+            return found
+
+        return reading
+
+    emit()
+    await memory._stored()
+    store = memory._store
+    for name in ("events", "log"):
+        monkeypatch.setattr(store, name, then_emits(getattr(store, name)))
+
+    done = await memory.purge(**asked)  # type: ignore[arg-type]  # one table for all kinds
+    monkeypatch.undo()
+
+    assert done.record is not None
+    assert (await memory.event(done.record)).data["events"] == done.events == len(done.ids)
+    assert len(emitted) > 1
+    assert [(await memory.event(each)).name for each in emitted] == ["event.purged"] * len(emitted)
 
 
 # -- Exports --------------------------------------------------------------------------------------------------
@@ -518,12 +564,17 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.parametrize("aged", [False, True])
 @pytest.mark.parametrize("after", range(6))
-async def test_a_purge_that_was_killed_is_finished_by_the_next(home: Settings, tmp_path: Path, after: int) -> None:
+async def test_a_purge_that_was_killed_is_finished_by_the_next(
+    home: Settings, tmp_path: Path, after: int, aged: bool
+) -> None:
     """`kill -9` between any two steps: each event is whole or gone, and running it again takes the rest."""
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         for number in range(1_200):
             memory.emit("it.happened", {"n": number, "text": "q7zx" if number % 2 else "open"})
+        if aged:
+            assert await memory.age(timedelta(0)) > 1_000
     command = [sys.executable, "-c", KILLED, str(tmp_path / "space.db"), str(tmp_path), str(after)]
     killed = await asyncio.to_thread(subprocess.run, command, check=False)
     assert killed.returncode == -signal.SIGKILL

@@ -156,8 +156,12 @@ def test_the_commands_pin_and_retain(tmp_path: Path) -> None:
     file.write_text("")
     run("events", "import", str(tmp_path / "old.jsonl"))
     assert "retention is off" in run("retain")
+    tried = run("retain", "--dry-run")
+    assert tried.startswith("2 events would go: default 2\n")
+    assert "retention is off, and nothing goes; `enabled = true` under [retention]" in tried
+    assert not json.loads(run("retain", "--dry-run", "--json"))["enabled"]
     file.write_text("[retention]\nenabled = true\n")
-    assert "2 events would go: default 2" in run("retain", "--dry-run")
+    assert run("retain", "--dry-run") == "2 events would go: default 2\n"
     assert "pinned 1 event" in run("pin", "1")
     assert json.loads(run("retain", "--json"))["classes"] == {"default": 1}
     assert "unpinned 1 event" in run("unpin", "#1")

@@ -60,7 +60,7 @@ from mica.store.hot import Hot, Reads, readable
 from mica.store.importing import Imported, Importing, LogImported, Progress
 from mica.store.opening import open_store
 from mica.store.protocol import Sizes, Store
-from mica.store.purging import Purged, Selection
+from mica.store.purging import BY_HAND, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
@@ -455,7 +455,7 @@ class Memory:
         user: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        reason: str = "purged by hand",
+        reason: str = BY_HAND,
         dry_run: bool = False,
     ) -> Purged:
         """Remove the content of every event that fits all that is given; a tombstone stays in the place of each.

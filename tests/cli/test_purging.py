@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -74,15 +75,65 @@ def test_it_purges_and_tells(shell: Shell) -> None:
     assert "event.purged" in shell.run("events", "tail").stdout
     assert "leaked key" in shell.run("events", "tail").stdout
     assert json.loads(shell.run("events", "show", told["ids"][0], "--json").stdout)["data"]["reason"] == "leaked key"
-    assert "0 events purged" in shell.run("purge", "--value", SECRET, "--yes").stdout
+    assert "no event fits" in shell.run("purge", "--value", SECRET, "--yes").stdout
+
+
+def test_a_purge_that_nothing_fits_says_so(shell: Shell) -> None:
+    """A mistyped name does not look like success; only who insists makes the purge stand for what arrives later."""
+    before = shell.run("events", "tail", "--json").stdout
+    for arguments in (["--session", "nosuch"], ["--session", "nosuch", "--dry-run"]):
+        tried = shell.run("purge", *arguments)
+        assert (tried.exit_code, tried.stderr) == (0, "")
+        assert tried.stdout.startswith("no event fits; with --yes")
+    assert shell.run("events", "tail", "--json").stdout == before
+
+    done = shell.run("purge", "--session", "nosuch", "--yes")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("no event fits; the purge stands")
+    assert json.loads(shell.run("purge", "--session", "nosuch", "--yes", "--json").stdout)["stands"]
+    shell.run("purge", "1", "--yes")
+    assert shell.run("purge", "1").stdout == "no event fits\n"
+    assert shell.run("purge", "1", "--yes").stdout == "no event fits; nothing was purged\n"
+    assert not json.loads(shell.run("purge", "1", "--yes", "--json").stdout)["stands"]
 
 
 def test_a_value_can_be_asked_for(shell: Shell) -> None:
-    """What is purged need not stand in the history of a shell."""
+    """What is purged need not stand in the history of a shell, nor in what is shown."""
+    name, cut = f"ran.{SECRET}", "x" * 60 + SECRET
+
+    async def more() -> None:
+        async with mica.open(shell.store) as memory:
+            with memory.context(session=f"of {SECRET}", agent=SECRET):
+                memory.emit(name, {"text": cut, SECRET: [SECRET]})
+
+    asyncio.run(more())
+    for arguments in (["--dry-run"], ["--dry-run", "--json"], []):
+        shown = shell.run("purge", "--ask-value", *arguments, input=f"{SECRET}\n")
+        assert "2 events: ran.*** ×1, tool.ran ×1" in shown.output or '"events": 2' in shown.output
+        assert SECRET[:9] not in shown.output
+
     done = shell.run("purge", "--ask-value", "--yes", "--json", input=f"{SECRET}\n")
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout[done.stdout.index("{") :])["events"] == 1
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["events"] == 2
     assert SECRET not in done.output
+
+
+@pytest.mark.parametrize("given", ["", "\n", " \r\n"])
+def test_an_empty_value_is_refused(shell: Shell, given: str) -> None:
+    result = shell.run("purge", "--ask-value", "--yes", input=given)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "mica: standard input holds no value to purge; nothing was purged\n"
+
+
+def test_what_is_not_shown_is_counted(shell: Shell) -> None:
+    async def more() -> None:
+        async with mica.open(shell.store) as memory:
+            for _ in range(7):
+                memory.emit("tool.ran", {"text": "more"})
+
+    asyncio.run(more())
+    assert "  and 2 more\n" in shell.run("purge", "--value", "more", "--dry-run").stdout
+    assert " more\n" not in shell.run("purge", "--value", SECRET, "--dry-run").stdout
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y\n", False), ("n\n", True), ("\n", True)])
@@ -100,6 +151,34 @@ def test_in_a_terminal_it_asks(shell: Shell, answer: str, left: bool) -> None:
     assert bool(residue(shell.store.parent, [SECRET])) == left
 
 
+@pytest.mark.parametrize(("argument", "asked"), [("1", b"[y/N]: "), ("--ask-value", b"value: ")])
+def test_one_interrupt_ends_a_question(shell: Shell, argument: str, asked: bytes) -> None:
+    """K-53: who thinks better of it is not made to insist, and nothing is purged."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "mica", "purge", argument, "--store", str(shell.store)]
+    environment = {**os.environ, **shell.variables}
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True
+    ) as it:
+        assert it.stderr is not None
+        shown = b""
+        while not shown.endswith(asked):
+            some = os.read(it.stderr.fileno(), 1_000)
+            assert some, shown
+            shown += some
+        it.send_signal(signal.SIGINT)
+        try:
+            out, rest = it.communicate(timeout=20)
+        finally:
+            it.kill()
+    os.close(theirs)
+    os.close(ours)
+    assert (it.returncode, out) == (1, b"")
+    assert b"Aborted!" in rest
+    assert b"Traceback" not in rest
+    assert residue(shell.store.parent, [SECRET])
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -109,6 +188,7 @@ def test_in_a_terminal_it_asks(shell: Shell, answer: str, left: bool) -> None:
         (["99"], 1, "no event '99' in this space"),
         (["nonsense"], 1, "'nonsense' is not an event id"),
         (["--since", "1d", "--until", "2d"], 1, "is not before until"),
+        (["--value", SECRET, "--ask-value"], 2, "give --value or --ask-value, not both"),
         (["--since", "whenever"], 2, "'whenever' is no time"),
         (["--value", SECRET, "--reason", f"has {SECRET}"], 1, "the reason contains what is to be purged"),
     ],

@@ -22,6 +22,7 @@ from mica.store import ageing, blocks
 from mica.store.ageing import Ageing
 from mica.store.ephemeral import EphemeralStore
 from mica.store.sqlite import SqliteStore
+from mica.store.sqlite_blocks import STEP_BYTES_MAX
 from mica.store.sqlite_core import SqliteCore
 from mica.testing import HandClock, build
 from mica.testing.builders import START_AT
@@ -79,7 +80,7 @@ def test_the_latest_of_one_moment_are_found_in_whichever_block_they_are(tmp_path
     for limit in (1, 5, 10, 15, 25):
         found = core.events(EventQuery(limit=limit))
         assert [event.position for event in found] == list(range(31 - limit, 31))
-    core.thaw([1])
+    core.thaw(range(1, 11))
     core.age(LATER, limit=10)  # the first events are now in the last block
     for limit in (1, 5, 10, 15, 25):
         found = core.events(EventQuery(limit=limit))
@@ -93,6 +94,17 @@ def test_events_younger_than_the_cut_stay_rows(tmp_path: Path) -> None:
     assert core.age(START_AT + timedelta(seconds=11)) == 10
     assert core.age(START_AT + timedelta(seconds=11)) == 0
     assert [row[0] for row in core._connection.execute("SELECT position FROM events")] == list(range(11, 21))
+    core.close()
+
+
+def test_fewer_large_events_are_enough(tmp_path: Path) -> None:
+    """TE-20: a step that is full in bytes is done, however few events are in it."""
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(n, data={"text": "x" * 100_000, "n": n}) for n in range(1, 101)])
+    filling = -(-STEP_BYTES_MAX // 100_000)
+    assert core.age(LATER, at_least=blocks.BLOCK_EVENTS) == filling
+    assert core.age(LATER, at_least=blocks.BLOCK_EVENTS) == 0
+    assert core.age(LATER) == 100 - filling
     core.close()
 
 
@@ -172,17 +184,20 @@ def test_blocks_are_kept_by_the_database(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_blocks_become_rows_again_for_what_must_change_an_event(tmp_path: Path) -> None:
+def test_aged_events_become_rows_again_for_what_must_change_them(tmp_path: Path) -> None:
     core = SqliteCore(tmp_path / "space.db")
     core.append([*talk(400), build(900, "tool.ran", {"text": "large " * 2_000})])
     before = whole(core)
     aged(core, limit=100)
 
-    assert core.thaw([5, 401]) == 101
+    assert core.thaw([5, 6, 401, 999]) == 3
 
-    assert core.sizes().aged == 300
+    assert core.sizes().aged == 398
     assert whole(core) == before
     assert core.verify() == []
+    assert core.thaw(range(1, 101)) == 98
+    assert core.sizes().aged == 300
+    assert whole(core) == before
     assert aged(core) == 101
     assert whole(core) == before
     assert core.append(talk(400)) == Appended(repeated=400)

@@ -14,9 +14,11 @@ import pytest
 
 import mica
 from mica import Event, EventQuery, Memory, Ref
-from mica.model import Context, EventId, event_id, make_event, new_writer
+from mica.model import Context, EventId, Tombstone, event_id, make_event, new_writer
 from mica.settings import Settings
 from mica.store import hot
+from mica.store.purging import Selection
+from mica.testing import build
 
 FAR = datetime(2600, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -172,3 +174,35 @@ async def test_what_is_asked_for_by_position_is_stored_first(memory: Memory, mon
     first, second = memory.emit("first"), memory.emit("second")
     assert (await memory.event(2)).id == second.id
     assert [event.id for event in (await memory.resolve(["1", first.id])).found] == [first.id, first.id]
+
+
+async def test_what_another_process_purged_is_not_read_where_it_waits(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-08, E-25: what waits is answered as it will be stored, as tombstones that no question about content finds."""
+    monkeypatch.setattr(hot, "STORED_FIRST", -1)
+    monkeypatch.setattr(memory._folding, "wake", lambda: None)
+    memory._folding._task.cancel()
+    with memory.context(session="s1", correlation="c1"):
+        gone = memory.emit("tool.ran", {"text": "hunter2"})
+        memory.emit("tool.ran", {"text": "below"}, parent=gone)
+    known = [memory.emit("tool.ran", {"text": "open"}), gone]
+    told = Tombstone(purge=build(1_000).id, reason="leaked")
+    kept = Selection(session="s1", value="hunter2").kept(at=(await memory.event(gone)).at, told=told)
+    assert kept is not None
+
+    await memory._store.keep_purge(kept)
+
+    assert (await memory.event(gone)).name == "event.purged"
+    for query, names in (
+        (EventQuery(), ["event.purged", "tool.ran", "tool.ran"]),
+        (EventQuery(session="s1"), ["tool.ran"]),
+        (EventQuery(names=("event.*",)), ["event.purged"]),
+        (EventQuery(text="hunter2"), []),
+        (EventQuery(session="s1", limit=1), ["tool.ran"]),
+    ):
+        assert [event.name for event in await memory.events(query)] == names
+    before = await everything(memory, known)
+    assert memory._journal.waiting > 0
+    await memory.position()
+    assert [unplaced(each) for each in before] == [unplaced(each) for each in await everything(memory, known)]

@@ -18,7 +18,7 @@ from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
 from mica.store.purging import Outstanding, Selection
 from mica.store.sqlite import SqliteStore
-from mica.store.sqlite_core import SqliteCore
+from mica.store.sqlite_core import BURY_BLOCKS, SqliteCore
 from mica.testing import build
 from mica.testing.builders import START_AT
 from mica.testing.contract import TOLD
@@ -110,6 +110,30 @@ async def test_events_newer_than_every_purge_are_not_looked_into() -> None:
 
 
 # -- SQLite ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_not_purged_stays_aged(tmp_path: Path) -> None:
+    """TE-20: and no transaction takes more than a few blocks, however far apart the events are."""
+    store = await SqliteStore.open(tmp_path / "space.db")
+    events = [build(n, data={"n": n, "text": f"word{n % 9}"}) for n in range(1, 1_001)]
+    await store.append(events)
+    while await store.age(START_AT + timedelta(days=1), limit=50):
+        pass
+    chosen = [event.id for event in events[::25]]
+    before = await store.run(lambda core: core._one("SELECT generation FROM space")[0])
+
+    assert await store.bury(chosen, TOLD) == 40
+
+    steps = await store.run(lambda core: core._one("SELECT generation FROM space")[0]) - before
+    assert steps == 20 // BURY_BLOCKS
+    assert (await store.sizes()).aged == 960
+    found = await store.log(0, limit=2_000)
+    assert [event.id for event in found if event.name == "event.purged"] == chosen
+    assert [event.data["n"] for event in found if event.name != "event.purged"] == [
+        n for n in range(1, 1_001) if n % 25 != 1
+    ]
+    assert await store.verify() == []
+    await store.close()
 
 
 def test_a_tombstone_is_the_only_change_that_passes_the_trigger(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import pytest
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.inject.documents import event_document
 from mica.model import Appended, Context, Event, EventQuery, writer_named
-from mica.store import encoding, sqlite
+from mica.store import encoding, sqlite, sqlite_core
 from mica.store.sqlite import SqliteStore
 from mica.store.sqlite_core import SqliteCore
 from mica.store.sqlite_file import APPLICATION_ID, migrations
@@ -116,6 +116,26 @@ def test_every_commit_reaches_the_disk(tmp_path: Path, is_new: bool) -> None:
     core.close()
 
 
+def test_a_new_store_is_its_owners_alone(tmp_path: Path) -> None:
+    """Like segments and exports; also the files that SQLite puts beside it. A mode that somebody chose stays."""
+    path = tmp_path / "folder" / "space.db"
+    before = os.umask(0o022)
+    try:
+        core = SqliteCore(path)
+        core.append([build(1)])
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+        core.compact()
+        core.close()
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("space.db", "space.db-wal", "space.db-shm"), 0o600)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o755
+    path.chmod(0o640)
+    SqliteCore(path).close()
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
     """TE-05, E-06, E-27, K-43: content-addressed, never truncated; 50 MB reads back identical."""
     core = SqliteCore(tmp_path / "space.db")
@@ -132,7 +152,7 @@ def test_large_payloads_are_stored_once_and_whole(tmp_path: Path) -> None:
 def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TE-12: memory does not grow with the log, however many names, sessions and contexts there are."""
     monkeypatch.setattr(encoding, "CACHE_ENTRIES_MAX", 100)
-    monkeypatch.setattr(sqlite, "CACHE_ENTRIES_MAX", 100)
+    monkeypatch.setattr(sqlite_core, "CACHE_ENTRIES_MAX", 100)
     core = SqliteCore(tmp_path / "space.db")
     for first in range(0, 1_000, 20):
         events = [
@@ -143,8 +163,9 @@ def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         assert [core.event(event.id) for event in events] == core.log(first, limit=20)
         core.age(START_AT + timedelta(seconds=first))
 
-    sizes = [len(cache) for cache in (core._contexts, core._places, core._read_contexts, core._read_words)]
-    sizes += [len(cache) for cache in core._words.values()]
+    words = core._words
+    sizes = [len(cache) for cache in (core._places, words._context_numbers, words._contexts, words._words)]
+    sizes += [len(cache) for cache in words.numbers.values()]
     assert 0 < min(sizes) <= max(sizes) <= 100
     core.close()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Concatenate, ParamSpec
@@ -118,6 +119,16 @@ def space_name(memory_target: Path | str) -> str:
         named = parse_qs(urlsplit(str(memory_target)).query).get("space")
         return named[0] if named else shown(memory_target)
     return Path(memory_target).name.removesuffix(SUFFIX)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let one Ctrl-C end a prompt. While a loop runs, the first only cancels its task, which waits for the prompt."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -6,29 +6,36 @@ import sys
 from datetime import datetime
 
 import click
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.events import event_text
-from mica.cli.output import Moment, Output, counted, memory_command, one_line
+from mica.cli.output import Moment, Output, counted, interruptible, local, memory_command, one_line
 from mica.errors import InvalidInput
 from mica.inject.documents import event_documents
 from mica.memory import Memory
-from mica.store.purging import Purged
+from mica.store.purging import BY_HAND, Purged
+from mica.store.retention import OFF
 
 SESSIONS_SHOWN = 5
+MASK = "***"  # in place of a value that is not to be shown
 
 
 @click.command()
 @click.argument("references", metavar="[ID]…", nargs=-1)
 @click.option("--value", metavar="TEXT", help="Holding this text, as it is written, in data, name or context.")
-@click.option("--ask-value", is_flag=True, help="Ask for the value, so that no shell remembers it.")
+@click.option(
+    "--ask-value",
+    is_flag=True,
+    help="Ask for the value, or read it from standard input; it is not shown.",
+)
 @click.option("--session", help="Of this session.")
 @click.option("--agent", help="Of this agent.")
 @click.option("--user", help="Of this user.")
 @click.option("--since", type=Moment(), help="From this time on, or this long ago (2h, 3d).")
 @click.option("--until", type=Moment(), help="Before this time.")
-@click.option("--reason", default="purged by hand", show_default=True, help="What the tombstones say.")
+@click.option("--reason", default=BY_HAND, show_default=True, help="What the tombstones say.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @memory_command
@@ -51,12 +58,16 @@ async def purge(
     """Remove the content of events, from everywhere, for good; a tombstone without content stays in each place.
 
     Events must fit every given option; of several IDs, which are ids or positions, any. It shows what would go and
-    asks. What it cannot reach is named in the result: see docs/purge.md.
+    asks. Where no event fits, only --yes makes the purge stand for those that arrive later. What it cannot reach is
+    named in the result: see docs/purge.md.
 
     Example: mica purge --value sk-live-4242 --reason "leaked key"
     """
     if ask_value:
-        value = str(click.prompt("value", hide_input=True, err=True))
+        if value is not None:
+            raise click.UsageError("give --value or --ask-value, not both")
+        value = _asked_value()
+    hidden = value if ask_value else None
 
     async def purged(*, dry_run: bool) -> Purged:
         return await memory.purge(
@@ -72,12 +83,14 @@ async def purge(
         )
 
     found = await purged(dry_run=True)
-    if not dry_run and not yes:
-        _show_found(Console(stderr=True, highlight=False), found)
+    is_tried = dry_run or not (found.events or yes)  # where nothing fits there is nothing to ask
+    if not is_tried and not yes:
+        _show_found(Console(stderr=True, highlight=False), found, hidden=hidden)
         if not sys.stdin.isatty():
             raise InvalidInput("nothing was purged: there is nobody to ask; give --yes")
-        click.confirm("Remove their content for good?", abort=True, err=True)
-    done = found if dry_run else await purged(dry_run=False)
+        with interruptible():
+            click.confirm("Remove their content for good?", abort=True, err=True)
+    done = found if is_tried else await purged(dry_run=False)
     document = {
         "events": done.events,
         "ids": done.ids,
@@ -85,28 +98,76 @@ async def purge(
         "sessions": done.sessions,
         "first": event_documents(done.first),
         "record": done.record,
+        "stands": done.stands,
         "exports": done.exports,
         "removed": done.removed,
         "unreached": done.unreached,
         "dry_run": dry_run,
     }
-    output.show(document, lambda console: _show_found(console, done) if dry_run else _show_done(console, done))
+
+    def for_people(console: Console) -> None:
+        if is_tried:
+            _show_found(console, done, hidden=hidden, may_stand=not references)
+        else:
+            _show_done(console, done)
+
+    plain = document if hidden is None else _masked(msgspec.json.decode(msgspec.json.encode(document)), hidden)
+    output.show(plain, for_people)
 
 
-def _show_found(console: Console, found: Purged) -> None:
-    """What would go."""
-    names = ", ".join(f"{name} ×{number:,}" for name, number in found.names.items())
-    console.print(escape(f"{counted(found.events, 'event')}{': ' if names else ''}{one_line(names, 500)}"))
+def _asked_value() -> str:
+    """The value from a person, or from whatever stands for one."""
+    with interruptible():
+        if sys.stdin.isatty():
+            return str(click.prompt("value", hide_input=True, err=True))
+        value = sys.stdin.read().removesuffix("\n").removesuffix("\r")
+    if not value.strip():
+        raise InvalidInput("standard input holds no value to purge; nothing was purged")
+    return value
+
+
+def _masked(document: object, hidden: str) -> object:
+    """A document without this text."""
+    match document:
+        case str():
+            return document.replace(hidden, MASK)
+        case dict():
+            return {_masked(key, hidden): _masked(value, hidden) for key, value in document.items()}
+        case list():
+            return [_masked(each, hidden) for each in document]
+        case _:
+            return document
+
+
+def _show_found(console: Console, found: Purged, *, hidden: str | None, may_stand: bool = False) -> None:
+    """What would go, without the text that is to be hidden."""
+
+    def shown(text: str) -> str:
+        return text if hidden is None else text.replace(hidden, MASK)
+
+    if not found.events:
+        console.print(f"no event fits{'; with --yes the purge stands for what arrives later' if may_stand else ''}")
+        return
+    names = ", ".join(f"{shown(name)} ×{number:,}" for name, number in found.names.items())
+    console.print(escape(f"{counted(found.events, 'event')}: {one_line(names, 500)}"))
     for event in found.first:
-        console.print(f"  {event_text(event, console.width - 40)}", overflow="ellipsis", no_wrap=True)
+        # What an event says may be cut in the middle of the text, so that only all of it hides the text.
+        line = event_text(event, console.width - 40) if hidden is None else f"{event.number} {local(event.at)}"
+        console.print(f"  {line}", overflow="ellipsis", no_wrap=True)
+    if found.events > len(found.first):
+        console.print(f"  and {found.events - len(found.first):,} more")
     if found.sessions:
-        shown = ", ".join(one_line(session, 60) for session in found.sessions[:SESSIONS_SHOWN])
+        some = ", ".join(one_line(shown(session), 60) for session in found.sessions[:SESSIONS_SHOWN])
         more = len(found.sessions) - SESSIONS_SHOWN
-        console.print(escape(f"  of {shown}{f' and {more:,} more' if more > 0 else ''}"), soft_wrap=True)
+        console.print(escape(f"  of {some}{f' and {more:,} more' if more > 0 else ''}"), soft_wrap=True)
 
 
 def _show_done(console: Console, done: Purged) -> None:
-    console.print(f"[green]✓[/] {counted(done.events, 'event')} purged")
+    if done.events:
+        console.print(f"[green]✓[/] {counted(done.events, 'event')} purged")
+    else:
+        stands = "the purge stands: what fits it, happened before now and arrives later is purged on arrival"
+        console.print(f"no event fits; {stands if done.stands else 'nothing was purged'}", soft_wrap=True)
     for said, paths in (("rewritten", done.exports), ("removed", done.removed)):
         for path in paths:
             console.print(f"[green]✓[/] {said}: {escape(path)}", soft_wrap=True)
@@ -130,6 +191,8 @@ async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
         total = counted(sum(done.classes.values()), "event")
         classes = ", ".join(f"{name} {number:,}" for name, number in done.classes.items())
         console.print(f"{total} {'would go' if dry_run else 'purged'}{f': {classes}' if classes else ''}")
+        if not done.enabled:
+            console.print(f"[yellow]→[/] {escape(OFF)}", soft_wrap=True)
         if done.archive is not None:
             console.print(f"[green]✓[/] archived: {escape(done.archive)}", soft_wrap=True)
         for line in done.unreached:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -33,8 +34,8 @@ from mica.observe.traces import purge_traces
 from mica.select.follow import history
 from mica.settings import RetentionSettings
 from mica.store.protocol import Store
-from mica.store.purging import EXPORTED, PURGE, Found, Purged, Selection, find, steps
-from mica.store.retention import RETENTION, Retained, due
+from mica.store.purging import BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
+from mica.store.retention import OFF, RETENTION, Retained, due
 
 
 class Purging:
@@ -66,13 +67,16 @@ class Purging:
     async def purge(self, selection: Selection, *, reason: str, context: Context, dry_run: bool) -> Purged:
         """Purge what fits of all that is stored; the record comes from this context. Raises InvalidInput."""
         _check_reason(reason, selection)
-        found = await find(self._store, selection)
         if dry_run:
-            return _purged(found)
+            return _purged(await find(self._store, selection))
         exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
-        told = await self._bury(
-            found, selection=selection, conditions=selection.conditions, reason=reason, context=context
-        )
+        at, told = self._clock(), Tombstone(purge=next(self._ids), reason=reason)
+        # Kept before anything is looked for: whatever is stored meanwhile is found below or purged on arrival.
+        if (kept := selection.kept(at=at, told=told)) is not None:
+            await self._store.keep_purge(kept)
+        await self._folding.flush()
+        found = await find(self._store, selection)
+        await self._bury(found.ids, told, conditions=selection.conditions, at=at, context=context, selection=selection)
         await self._folding.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
         rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
@@ -80,33 +84,30 @@ class Purging:
             _purged(found),
             first=(),
             record=told.purge,
+            stands=kept is not None,
             exports=rewritten,
             removed=traces.removed,
             unreached=(*await self._store.scrub(), *traces.left, *unreached),
         )
 
     async def _bury(
-        self, found: Found, *, selection: Selection | None, conditions: Sequence[str], reason: str, context: Context
-    ) -> Tombstone:
-        """Record a purge, keep it for what arrives later, and make tombstones, which say what is returned."""
-        at = self._clock()
-        record = make_event(
-            next(self._ids),
-            PURGE,
-            {"conditions": conditions, "events": len(found.ids), "reason": reason},
-            at=at,
-            context=context,
-            origin="user",
-        )
-        told = Tombstone(purge=record.id, reason=reason)
+        self,
+        ids: Sequence[EventId],
+        told: Tombstone,
+        *,
+        conditions: Sequence[str],
+        at: datetime,
+        context: Context,
+        selection: Selection | None = None,
+    ) -> None:
+        """Record a purge of these events, and make tombstones of them."""
+        data = {"conditions": conditions, "events": len(ids), "reason": told.reason}
+        record = make_event(told.purge, PURGE, data, at=at, context=context, origin="user")
         if selection is not None and selection.fits(record):  # who purges their own events is not named by it
             record = msgspec.structs.replace(record, context=EMPTY)
         await self._append([record])
-        if selection is not None and (kept := selection.kept(at=at, told=told)) is not None:
-            await self._store.keep_purge(kept)
-        for some in steps(found.ids):
+        for some in steps(ids):
             await self._store.bury(some, told)
-        return told
 
     async def _purge_exports(
         self, exports: Iterable[Event], found: Found, *, selection: Selection, told: Tombstone
@@ -142,22 +143,18 @@ class Purging:
     async def retain(self, settings: RetentionSettings, *, context: Context, dry_run: bool) -> Retained:
         """Purge bulk events whose time is over. Raises InvalidInput while retention is off and this is no dry run."""
         if not settings.enabled and not dry_run:
-            raise InvalidInput(
-                "retention is off, and nothing goes; `enabled = true` under [retention] in the settings turns it on"
-            )
+            raise InvalidInput(OFF)
         await self._folding.flush()
         classes = await due(self._store, settings, now=self._clock())
-        done = Retained(classes={name: len(ids) for name, ids in classes.items()})
+        done = Retained(enabled=settings.enabled, classes={name: len(ids) for name, ids in classes.items()})
         if dry_run or not classes:
             return done
         archive = None
         if settings.archive is not None:
             archive = await self._archived(settings.archive, {each for ids in classes.values() for each in ids})
         for name, ids in classes.items():
-            found = Found(ids=tuple(ids), names={}, sessions=(), first=())
-            await self._bury(
-                found, selection=None, conditions=[RETENTION], reason=f"{RETENTION}: {name}", context=context
-            )
+            told = Tombstone(purge=next(self._ids), reason=f"{RETENTION}: {name}")
+            await self._bury(ids, told, conditions=[RETENTION], at=self._clock(), context=context)
         await self._folding.clear()
         return msgspec.structs.replace(done, archive=archive, unreached=tuple(await self._store.scrub()))
 
@@ -181,11 +178,13 @@ class Purging:
 
 def _check_reason(reason: str, selection: Selection) -> None:
     """Raise InvalidInput when a tombstone cannot carry this reason: it stays after all else is gone."""
+    if not isinstance(reason, str):
+        raise InvalidInput(f"the reason {reason!r} is no text; give a text")
     if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
         raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
     if reason.startswith(RETENTION):
         raise InvalidInput(f"the reason {reason!r} is that of retention; give another")
-    if any(text in reason for text in selection.texts):
+    if reason != BY_HAND and any(text in reason for text in selection.texts):  # that one gives nothing away
         raise InvalidInput("the reason contains what is to be purged, and the reason stays; give another")
 
 

@@ -1,7 +1,8 @@
 """What waits for the store, read where it lies: after a crash or in a burst nobody has to wait until it is stored.
 
 `Hot` answers from the segments alone, `Whole` puts that beside what a store answers. The segments are looked at first
-and the store second: what is folded in between is found in both, and told apart by its id.
+and the store second: what is folded in between is found in both, and told apart by its id. A purge that the store keeps
+takes what waits at once, as it will when that is stored.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mica.observe.folding import Folding
 from mica.observe.segment import ERROR, MICROSECONDS, READ_FRAMES, SCOPE_SHIFT, Frame, Segment, Stretch
 from mica.store.matching import matcher
 from mica.store.protocol import Store
+from mica.store.purging import Outstanding
 
 _AT, _FLAGS = attrgetter("at"), attrgetter("flags")
 STORED_FIRST = 5_000  # so many events are stored before a read, in a few hundredths of a second; more are read unstored
@@ -75,8 +77,10 @@ class _Chunk(NamedTuple):
 class Hot:
     """Events in segments, as they were when they were listed. Any thread may ask; nothing is kept."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, stretches: Sequence[Stretch], outstanding: Outstanding | None = None) -> None:
         self._stretches = list(stretches)
+        self._outstanding = outstanding or Outstanding()
+        self._purged_until = -math.inf if self._outstanding.latest is None else microseconds(self._outstanding.latest)
 
     @property
     def count(self) -> int:
@@ -91,7 +95,7 @@ class Hot:
         for segment, first, last in self._stretches:
             index = sequence - segment.base
             if segment.writer == writer and first <= index < last:
-                return next(iter(segment.read(index, index + 1)), None)
+                return next(map(self._outstanding.applied, segment.read(index, index + 1)), None)
         return None
 
     def events(self, query: EventQuery) -> list[Event]:
@@ -105,20 +109,28 @@ class Hot:
             if is_full and (not latest or chunk.latest < latest[0].at):
                 continue  # most chunks: the latest of the log are read first
             for found in chunk.found():
-                if not fits_head(found) or (query.text is not None and not fits(found.event)):
+                if found.at <= self._purged_until:  # it may be a tombstone, to which little fits
+                    is_wanted = fits(self._event(found))
+                else:
+                    is_wanted = fits_head(found) and (query.text is None or fits(found.event))
+                if not is_wanted:
                     continue
                 heapq.heappush(latest, found)
                 if limit is not None and len(latest) > limit:
                     heapq.heappop(latest)
-        return [found.event for found in sorted(latest)]
+        return [self._event(found) for found in sorted(latest)]
+
+    def _event(self, found: _Found) -> Event:
+        return self._outstanding.applied(found.event)
 
     def chain(self, correlation: str) -> list[Event]:
         """Those that share the correlation, or descend from the root of this id, oldest first."""
-        found = {each.order: each for each in self._all(lambda context: context.correlation == correlation)}
+        of_it = self._all(lambda context: context.correlation == correlation)
+        found = {each.order: each for each in of_it if self._event(each).context.correlation == correlation}
         with suppress(InvalidEvent):  # no root has this id
             root = split_id(correlation)
             found |= {each.order: each for each in self._all() if _root_of(each) == root}
-        return [each.event for each in sorted(found.values())]
+        return [self._event(each) for each in sorted(found.values())]
 
     def below(self, parents: Iterable[EventId]) -> list[Event]:
         """Everything that descends from one of these within the segments."""
@@ -130,7 +142,7 @@ class Hot:
         below = []
         while waiting:
             for found in children.pop(waiting.pop(), ()):
-                below.append(found.event)
+                below.append(self._event(found))
                 waiting.append((found.segment.writer, found.segment.base + found.place))
         return below
 
@@ -249,7 +261,7 @@ async def readable(store: Store, folding: Folding) -> Reads:
         await folding.flush()
         return store
     folding.wake()
-    return Whole(store, Hot(waiting))
+    return Whole(store, Hot(waiting, Outstanding(await store.purges())))
 
 
 def _merged(stored: list[Event], waiting: list[Event]) -> list[Event]:

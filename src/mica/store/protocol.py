@@ -153,7 +153,7 @@ class Store(Protocol):
         """Turn events older than this into what takes less room; returns how many, 0 when nothing is left to do.
 
         One bounded step, whole or not at all. No reader sees a difference. Nothing is done when fewer are due than
-        `at_least`.
+        `at_least`, unless they are so large that they fill a step.
         """
 
     # -- Purge: `mica.store.purging` says what goes, a store makes it go
@@ -163,9 +163,10 @@ class Store(Protocol):
         """Grows whenever something was purged, by whichever process; as of this store's last write."""
 
     async def bury(self, identifiers: Sequence[EventId], told: Tombstone) -> int:
-        """Replace these events by their tombstones in one step, with all that only they referred to.
+        """Replace these events by their tombstones, with all that only they referred to.
 
-        Returns how many were replaced; what is unknown or a tombstone already is left alone.
+        One bounded step or several, each whole or not at all; what others find in the same place stays as it is, aged
+        or not. Returns how many were replaced; what is unknown or a tombstone already is left alone.
         """
 
     async def keep_purge(self, purge: Purge) -> None:

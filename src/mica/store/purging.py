@@ -23,6 +23,7 @@ from mica.model import Event, EventId, EventQuery, Tombstone, is_tombstone, tomb
 PURGE = "log.purged"  # records a purge
 EXPORTED = "log.exported"  # records a file that holds events
 RECORDS = (PURGE, EXPORTED)
+BY_HAND = "purged by hand"  # the reason when none is given
 VALUE_CHARACTERS_MAX = 10_000  # a private key has some thousand; a longer text is an event, which has an id
 SALT_BYTES = 16
 SELECT_EVENTS = 1_000  # read at a time
@@ -53,9 +54,15 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 "nothing is selected, and a purge never takes everything; give ids, a value, a session, an agent, "
                 "a user or a time"
             )
+        for name in ("since", "until"):
+            at = getattr(self, name)
+            if not isinstance(at, datetime | None):
+                raise InvalidInput(f"{name} is {at!r}, which is no time; give an aware datetime")
         EventQuery(since=self.since, until=self.until)  # refuses a time without a zone
         for name in ("value", "session", "agent", "user"):
             text = getattr(self, name)
+            if not isinstance(text, str | None):
+                raise InvalidInput(f"the {name} to purge is {text!r}, which is no text; give a text")
             if text is not None and not text.strip():
                 raise InvalidInput(f"the {name} to purge is {text!r}, which would take nearly everything; give a text")
         if self.value is not None and len(self.value) > VALUE_CHARACTERS_MAX:
@@ -154,11 +161,11 @@ class Outstanding:
     def __init__(self, purges: Iterable[Purge] = ()) -> None:
         distinct = {purge.told.purge: purge for purge in purges}
         self.purges = tuple(sorted(distinct.values(), key=lambda purge: (purge.at, purge.told.purge)))
-        self._latest = self.purges[-1].at if self.purges else None
+        self.latest = self.purges[-1].at if self.purges else None
 
     def applied(self, event: Event) -> Event:
         """The event, or its tombstone when a purge took it before it arrived."""
-        if self._latest is None or event.at > self._latest or is_tombstone(event):
+        if self.latest is None or event.at > self.latest or is_tombstone(event):
             return event
         taken = next((purge for purge in self.purges if purge.fits(event)), None)
         return event if taken is None else tombstone(event, taken.told)
@@ -314,6 +321,7 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[str, ...]
     first: tuple[Event, ...]  # the oldest, for a person to recognise them; empty when they are gone
     record: EventId | None = None  # the event that records the purge; None when it was only tried
+    stands: bool = False  # it is kept, for what happened before it and arrives later
     exports: tuple[str, ...] = ()  # files that were rewritten
     removed: tuple[str, ...] = ()  # damaged segments that were removed
     unreached: tuple[str, ...] = ()  # what a person must see to, one sentence each

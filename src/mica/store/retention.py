@@ -13,6 +13,7 @@ from mica.settings import RetentionSettings
 from mica.store.purging import SELECT_EVENTS, Readable
 
 RETENTION = "retention"  # how the reason of its tombstones begins
+OFF = "retention is off, and nothing goes; `enabled = true` under [retention] in the settings turns it on"
 PINNED, UNPINNED = "log.pinned", "log.unpinned"
 DEEP = 10  # an event further below its root is deep (E-24)
 
@@ -24,6 +25,7 @@ _ID = re.compile(rb"\b[0-7][0-9a-hjkmnp-tv-z]{25}-[0-7][0-9a-f]{15}\b")
 class Retained(msgspec.Struct, frozen=True, kw_only=True):
     """What retention did, or would do."""
 
+    enabled: bool  # while it is off, nothing goes
     classes: dict[str, int]  # how many events of each class went
     archive: str | None = None  # the file that they were written to first
     unreached: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mica.errors import StoreBusy, StoreFull, StoreUnavailable
+from mica.model import EventId, Tombstone
 from mica.store.sqlite_blocks import STEP_EVENTS
 from mica.store.sqlite_core import PATIENCE_S, SqliteCore
 from mica.store.work import nothing_to_hear
@@ -108,9 +109,12 @@ class SqliteStore:
     verify = threaded(SqliteCore.verify)
     rebuild = threaded(SqliteCore.rebuild)
     thaw = threaded(SqliteCore.thaw)
-    bury = threaded(SqliteCore.bury)
     keep_purge = threaded(SqliteCore.keep_purge)
     purges = threaded(SqliteCore.purges)
+
+    async def bury(self, identifiers: Sequence[EventId], told: Tombstone) -> int:
+        portions = await self.run(SqliteCore.burials, identifiers)
+        return sum([await self.run(SqliteCore.bury, some, told) for some in portions])
 
     @property
     def generation(self) -> int:

@@ -1,7 +1,7 @@
 """The aged part of the embedded store's log: events in compressed blocks, and the tables that lead to them.
 
 An event is a row or in a block, never both, and whoever reads inside of one transaction sees it exactly once. Ageing
-moves rows into blocks in steps that are one transaction each; `take_apart` goes the other way for those who must change
+moves rows into blocks in steps that are one transaction each; `take_out` goes the other way for those who must change
 what is stored. An event whose parent is not known or does not fit stays a row, so everything in a block has the root of
 its parent: what descends from it is found among the members of its root's chain.
 """
@@ -257,19 +257,16 @@ class Blocks:
     def age(self, before: int, *, limit: int, at_least: int) -> int:
         """Move rows of this time or older into blocks, inside of a transaction; how many were moved."""
         rows, bodies, alone = self._due(before, limit)
-        if len(rows) < max(1, at_least):
+        is_full = sum(map(len, bodies)) >= STEP_BYTES_MAX  # large events: fewer of them fill a step
+        if not rows or (len(rows) < at_least and not is_full):
             return 0
         sessions = self._sessions({row.context for row in rows})
         order = sorted(range(len(rows)), key=lambda index: (sessions[rows[index].context], rows[index].position))
         places: dict[int, int] = {}
         with self._authority():
             for start, end in cuts([len(bodies[index]) for index in order]):
-                chosen = order[start:end]
-                headers = [rows[index] for index in chosen]
-                block = encode(headers, [bodies[index] for index in chosen])
-                large = sum(len(bodies[index]) > INLINE_BYTES_MAX for index in chosen)
-                number = self._insert(headers, *block, payloads=large)
-                self._map(number, headers, sessions)
+                headers = [rows[index] for index in order[start:end]]
+                number = self._write(headers, [bodies[index] for index in order[start:end]], sessions)
                 places.update((header.position, number) for header in headers)
             self._set_places(places)
             self._keep_runs(sorted(rows))
@@ -328,25 +325,29 @@ class Blocks:
         ).fetchone()
         return None if row is None else row[0]
 
-    def take_apart(self, positions: Iterable[int]) -> list[Row]:
-        """Remove the blocks that hold any of these positions, inside of a transaction; what was in them.
+    def take_out(self, positions: Iterable[int]) -> list[Row]:
+        """Remove the events at these positions from their blocks, inside of a transaction; returns them.
 
-        The caller stores it again as rows. What leads from an id to its position stays: that never changes.
+        The caller stores them again as rows. The others in their blocks stay aged, in blocks without them. What leads
+        from an id to its position stays: that never changes.
         """
-        numbers = {self.place(position) for position in positions} - {0}
+        wanted = {position: number for position in positions if (number := self.place(position))}
         found: list[Row] = []
+        places = dict.fromkeys(wanted, 0)
+        if not wanted:
+            return found
         with self._authority():
-            for number in sorted(numbers):
+            for number in sorted({*wanted.values()}):
                 block = self.block(number)
-                headers = list(block.headers())
-                found += [row_of(block, index) for index in range(len(block))]
-                for table, keys in _leads(headers, self._sessions({*block.contexts})).items():
-                    conditions = " AND ".join(f"{column} = ?" for column in (*_KEYS[table], "block"))
-                    self._connection.executemany(
-                        f"DELETE FROM {table} WHERE {conditions}", [(*k, number) for k in keys]
-                    )
-                self._connection.execute("DELETE FROM blocks WHERE id = ?", (number,))
-            self._set_places({row[0]: 0 for row in found})
+                headers, sessions = list(block.headers()), self._sessions({*block.contexts})
+                self._remove(number, headers, sessions)
+                found += [row_of(block, index) for index, header in enumerate(headers) if header.position in wanted]
+                left = [index for index, header in enumerate(headers) if header.position not in wanted]
+                if left:
+                    kept = [headers[index] for index in left]
+                    written = self._write(kept, [block.body(index) for index in left], sessions)
+                    places.update((header.position, written) for header in kept)
+            self._set_places(places)
         return found
 
     def remap(self) -> None:
@@ -416,6 +417,20 @@ class Blocks:
         self._connection.execute("DELETE FROM authority WHERE work = 'age'")
         self._connection.execute("UPDATE space SET reshaped = reshaped + 1")
         self.forget()
+
+    def _write(self, headers: Sequence[Header], bodies: Sequence[bytes], sessions: dict[int, int]) -> int:
+        """Write a block of these events, and what leads to it; its number."""
+        large = sum(len(body) > INLINE_BYTES_MAX for body in bodies)
+        number = self._insert(headers, *encode(headers, bodies), payloads=large)
+        self._map(number, headers, sessions)
+        return number
+
+    def _remove(self, number: int, headers: Sequence[Header], sessions: dict[int, int]) -> None:
+        """Remove a block of these events, and what leads to it."""
+        for table, keys in _leads(headers, sessions).items():
+            conditions = " AND ".join(f"{column} = ?" for column in (*_KEYS[table], "block"))
+            self._connection.executemany(f"DELETE FROM {table} WHERE {conditions}", [(*key, number) for key in keys])
+        self._connection.execute("DELETE FROM blocks WHERE id = ?", (number,))
 
     def _insert(self, headers: Sequence[Header], header: bytes, bodies: bytes, *, payloads: int) -> int:
         ats = [each.at for each in headers]

@@ -66,6 +66,7 @@ from mica.store.sqlite_words import Words
 from mica.store.work import check_lease, check_moment, check_words
 
 PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
+BURY_BLOCKS = 4  # written anew in one transaction: some 100 ms, as long as a step of ageing
 VACUUM_PAGES = 2_000  # given back after a step of ageing, in some 10 ms: more than it frees, so that a backlog goes too
 
 _ORIGIN = {origin: number for number, origin in enumerate(ORIGINS)}
@@ -388,13 +389,13 @@ class SqliteCore:
         return moved
 
     def thaw(self, positions: Sequence[int]) -> int:
-        """Turn the blocks that hold these positions into rows again, for what must change an event; how many rows."""
+        """Turn the events in blocks at these positions into rows again, for what must change them; how many."""
         with self._writing():
             return self._thaw(positions)
 
     def _thaw(self, positions: Iterable[int]) -> int:
         """The same inside of a transaction."""
-        rows = self._blocks.take_apart(positions) if self._blocks.is_used else []
+        rows = self._blocks.take_out(positions) if self._blocks.is_used else []
         self._connection.executemany(_INSERT, [self._thawed(row) for row in rows])
         return len(rows)
 
@@ -403,6 +404,24 @@ class SqliteCore:
         if data is not None and len(data) > INLINE_BYTES_MAX:
             return (*rest, None, self._payload_number(data))
         return (*rest, data if data is None else data.decode(), payload)
+
+    def burials(self, identifiers: Iterable[EventId]) -> list[list[EventId]]:
+        """These ids in portions that are buried in one transaction each: of few blocks, for others wait meanwhile."""
+        together: defaultdict[int, list[EventId]] = defaultdict(list)
+        with self._reading():
+            for identifier in dict.fromkeys(identifiers):
+                together[self._block_of(identifier)].append(identifier)
+        blocks = sorted(together)
+        return [
+            [identifier for block in blocks[start : start + BURY_BLOCKS] for identifier in together[block]]
+            for start in range(0, len(blocks), BURY_BLOCKS)
+        ]
+
+    def _block_of(self, identifier: EventId) -> int:
+        """The block that the event of this id is in; 0 when it is in none."""
+        key = self._words.known_key(identifier) if self._blocks.is_used else None
+        position = None if key is None else self._blocks.position(*key)
+        return 0 if position is None else self._blocks.place(position)
 
     def bury(self, identifiers: Sequence[EventId], told: Tombstone) -> int:
         with self._writing():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -22,6 +23,7 @@ Row = tuple[Any, ...]  # the schema's tables are STRICT: a column has the type t
 
 COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_sequence, parent_writer,
     parent_sequence, depth, origin, error, data, payload"""  # of an event, in the order of `Row`
+MODE = 0o600  # of a new file: what an agent saw is its owner's business. SQLite gives the log the mode of the file
 OPEN_RETRY_S = 0.005
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 APPLICATION_ID = 0x6D696361  # "mica" in the file's header: a foreign database is never written to
@@ -35,6 +37,8 @@ def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
         raise StoreUnavailable(
             f"cannot make the folder {path.parent}: {error.strerror}; choose another with --store or MICA_HOME"
         ) from error
+    with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE))
     is_there = path.exists() and path.stat().st_size > 0
     until = time.monotonic() + busy_ms / 1_000
     try:

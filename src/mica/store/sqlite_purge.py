@@ -1,6 +1,6 @@
 """How a purge changes the file of the embedded store: rows become tombstones, and words nobody uses any more go.
 
-What has aged is taken out of its block first: here every event is a row.
+What has aged is taken out of its block first: here every event that goes is a row.
 """
 
 from __future__ import annotations
