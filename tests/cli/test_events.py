@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 import mica
 from mica import Memory
 from mica.cli import cli
+from mica.observe.segment import MAGIC
 
 VARIABLES = {"XDG_DATA_HOME": "", "XDG_CONFIG_HOME": "", "MICA_HOME": "", "MICA_STORE": ""}
 
@@ -230,6 +232,24 @@ def test_an_export_replaces_its_file_as_a_whole_or_not_at_all(shell: Shell, tmp_
     assert "cannot be written" in shell.run("export", str(tmp_path / "none" / "x.jsonl")).stderr
     assert shell.run("export", os.devnull).exit_code == 0
     assert not Path(os.devnull).is_file()
+
+
+@pytest.mark.parametrize("victim", ["space.db", "space.db-wal", "space.db-shm", "other.sqlite", "link.db", "kept"])
+def test_an_export_never_replaces_a_store(shell: Shell, tmp_path: Path, victim: str) -> None:
+    """E-39, U-04: a slip of the fingers costs nobody a space, nor what waits for it."""
+    (tmp_path / "link.db").symlink_to(shell.store)
+    sqlite3.connect(tmp_path / "other.sqlite").execute("CREATE TABLE a (b)").connection.close()
+    (tmp_path / "kept").write_bytes(MAGIC + b"events that wait")
+    file = tmp_path / victim
+    before = file.read_bytes() if file.exists() else None
+
+    refused = shell.run("export", str(file))
+
+    assert refused.exit_code == 1
+    assert refused.stderr == f"mica: {file} is a database or a part of one, which would be lost; give another file\n"
+    assert (file.read_bytes() if file.exists() else None) == before
+    assert shell.json("query", "--name", "elsewhere")
+    assert "Is a directory" in shell.run("export", str(tmp_path)).stderr
 
 
 def test_import_names_the_line_and_takes_orphans_only_when_told(shell: Shell, tmp_path: Path) -> None:
