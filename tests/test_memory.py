@@ -583,6 +583,17 @@ async def test_sources_get_what_is_left_of_the_deadline(home: Settings) -> None:
     await memory.close()
 
 
+async def test_a_brief_names_the_real_reason_when_nothing_waits(home: Settings) -> None:
+    """U-05: «0 events wait» explains nothing."""
+    memory = Memory(EphemeralStore(), settings=home)
+
+    async with memory._folding.paused():
+        brief = await memory.brief("stored", deadline_s=0.2)
+
+    assert brief.missing["latest"] == "the store did not answer within 40 ms"
+    await memory.close()
+
+
 async def test_a_brief_does_not_wait_for_a_store_that_hangs(home: Settings) -> None:
     """U-05: what was emitted just before is missing, and said to be."""
     store = HungStore()

@@ -394,7 +394,8 @@ class Memory:
             await asyncio.wait_for(self._stored(), timeout_s)
         except TimeoutError:
             waiting = sum(last - first for _, first, last in self._folding.unfolded)
-            return {"latest": f"{waiting:,} events wait for the store"}
+            late = f"the store did not answer within {timeout_s * 1000:.0f} ms"
+            return {"latest": f"{waiting:,} events wait for the store" if waiting else late}
         except MicaError as error:
             return {"latest": str(error)}
         return {}

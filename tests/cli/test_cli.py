@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from click.testing import CliRunner, Result
 from mica.cli import cli
 from mica.cli.output import size
 from mica.testing.builders import build
+from mica.testing.postgres import Server
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "claude-code"
 
@@ -383,6 +386,55 @@ def test_a_space_can_be_copied(terminal: Terminal, tmp_path: Path) -> None:
     assert "2 events in" in terminal.run("copy", target).stdout
     assert terminal.json("verify", "--store", target) == {"events": 2, "problems": []}
     assert terminal.json("events", "tail", "--store", target) == terminal.json("events", "tail")
+
+
+UNPRIVILEGED = """
+import os, sys
+from mica.cli import cli
+cli(["mark", "one", "--store", sys.argv[-1]], prog_name="mica", standalone_mode=False)
+os.chmod(sys.argv[-1], 0o444)
+os.chmod(sys.argv[-1] + "-segments", 0o777)
+if os.geteuid() == 0:
+    os.setuid(65534)  # root may write anywhere
+cli(sys.argv[1:], prog_name="mica")
+"""
+
+
+def test_a_mark_that_the_store_cannot_take_is_said_to_be_kept(terminal: Terminal) -> None:
+    """U-04: what is said to have failed must not appear later, or whoever tries again has it twice."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        store = Path(folder) / "space.db"
+        command = [sys.executable, "-c", UNPRIVILEGED, "mark", "two", "--json", "--store", str(store)]
+        variables = os.environ | terminal.variables | {"HOME": folder}
+        said = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        store.chmod(0o644)
+
+        assert said.returncode == 0, said.stderr
+        assert f"cannot write {store}" in said.stderr
+        document = json.loads(said.stdout[said.stdout.index("{") :])
+        assert (document.keys(), document["position"]) == ({"id", "position", "text"}, None)
+        rows = terminal.json("events", "tail", "--store", str(store))
+        assert isinstance(rows, list)
+        assert [row["data"]["text"] for row in rows] == ["one", "two"]
+
+
+def test_a_mark_is_kept_while_the_server_is_away(terminal: Terminal, server: Server) -> None:
+    """U-04, TE-03"""
+    store = ["--store", server.address()]
+    assert terminal.run("mark", "one", *store).exit_code == 0
+    server.kill()
+    try:
+        marked = terminal.run("mark", "two", *store)
+    finally:
+        server.restart()
+
+    assert marked.exit_code == 0, marked.output
+    assert marked.stdout.startswith("kept here, stored when the store can be written again  ")
+    assert "does not answer" in marked.stderr
+    rows = terminal.json("events", "query", "--name", "mark", *store)
+    assert isinstance(rows, list)
+    assert [row["data"]["text"] for row in rows] == ["one", "two"]
 
 
 def test_overview_of_a_space(terminal: Terminal, transcripts: Path) -> None:

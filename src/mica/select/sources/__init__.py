@@ -23,7 +23,7 @@ class Question:
         self.now = now
         self.limit = limit
         self._store = store
-        self._search: asyncio.Task[list[Hit]] | None = None
+        self._search: asyncio.Future[list[Hit]] | None = None
 
     async def hits(self) -> list[Hit]:
         """The marks that answer the query, best first."""
@@ -31,7 +31,19 @@ class Question:
             return []
         if self._search is None:
             self._search = asyncio.ensure_future(search(self._store, self.query, limit=self.limit, now=self.now))
+            self._search.add_done_callback(heed)
         return await asyncio.shield(self._search)
+
+    def end(self) -> None:
+        """Nobody waits for an answer any more."""
+        if self._search is not None:
+            self._search.cancel()
+
+
+def heed(task: asyncio.Future[object]) -> None:
+    """Take note of how a task ended that nobody may be waiting for: the deadline has named it as missing already."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Source(Protocol):
