@@ -94,7 +94,8 @@ NAMES = """
     Backlogged Brief ClaimLost Comparison Context Copied Difference DuplicateEvent Event EventQuery Failure
     Following Here Hit Impact Imported InvalidContext InvalidEvent InvalidInput InvalidSettings LogImported
     Mark Memory MicaError NotAStore Overview Passage Progress Purged Ref Resolved Retained SchemaTooNew
-    Settings Sizes StoreBusy StoreError StoreFull StoreUnavailable UnknownEvent compare guards load_settings
+    Settings Sizes StoreBusy StoreError StoreFull StoreUnavailable UnknownEvent UnknownSpace compare guards
+    load_settings
     open
 """
 VERBS = """

@@ -529,8 +529,9 @@ class Memory:
 class Opening:
     """A memory about to be opened: `await` it, or use it as `async with`."""
 
-    def __init__(self, target: str | Path | None, settings: Settings | None, clock: Clock) -> None:
+    def __init__(self, target: str | Path | None, settings: Settings | None, clock: Clock, *, must_exist: bool) -> None:
         self._target = target
+        self._must_exist = must_exist
         self._settings = settings
         self._clock = clock
         self._memory: Memory | None = None
@@ -550,13 +551,21 @@ class Opening:
 
     async def _open(self) -> Memory:
         settings = self._settings or load_settings()
-        store = await open_store(self._target if self._target is not None else settings.store, settings=settings)
+        target = self._target if self._target is not None else settings.store
+        store = await open_store(target, settings=settings, must_exist=self._must_exist)
         return Memory(store, settings=settings, clock=self._clock)
 
 
-def open(target: str | Path | None = None, *, settings: Settings | None = None, clock: Clock = utc_now) -> Opening:
+def open(
+    target: str | Path | None = None,
+    *,
+    settings: Settings | None = None,
+    clock: Clock = utc_now,
+    must_exist: bool = False,
+) -> Opening:
     """Open a space: a file, `postgresql://…`, `:memory:`, or nothing for the space of the current directory.
 
-    Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`.
+    Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. One that is not
+    there is made, or raises UnknownSpace where it must exist.
     """
-    return Opening(target, settings, clock)
+    return Opening(target, settings, clock, must_exist=must_exist)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -9,11 +10,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import asyncpg
 import pytest
 from click.testing import CliRunner, Result
 
 from mica.cli import cli
 from mica.cli.output import size
+from mica.store.postgres_server import SCHEMA
 from mica.testing.builders import build
 from mica.testing.postgres import Server
 
@@ -333,6 +336,46 @@ def test_reading_makes_no_store(terminal: Terminal, tmp_path: Path) -> None:
         assert result.exit_code == 1
         assert "there is no store" in result.stderr
     assert not list(tmp_path.rglob("*.db"))
+
+
+def test_a_store_that_is_none_is_refused_in_words(terminal: Terminal, tmp_path: Path) -> None:
+    for command in (["mark", "x"], ["events", "tail"], ["import", "claude-code"], ["up"]):
+        assert "--store needs a file or an address" in terminal.run(*command, "--store", "").stderr
+    for command in (["mark", "x"], ["events", "tail"]):
+        refused = terminal.run(*command, "--store", str(tmp_path))
+        assert (refused.exit_code, "Traceback" in refused.output) == (1, False)
+        assert refused.stderr == f"mica: {tmp_path} is a directory; give a file, such as {tmp_path / 'space.db'}\n"
+
+
+def test_a_mistyped_store_reads_alike_however_it_is_named(terminal: Terminal, tmp_path: Path) -> None:
+    named = terminal.run("events", "tail", "--store", "nosuch.db")
+    assert (named.exit_code, "there is no store nosuch.db" in named.stderr) == (1, True)
+    assert terminal.run("events", "tail", MICA_STORE="nosuch.db").stderr == named.stderr
+    assert not list(tmp_path.rglob("*.db"))
+
+
+def test_reading_makes_no_space_on_a_server(terminal: Terminal, server: Server) -> None:
+    """A mistyped name must not become a space; the directory's own is empty until something is written."""
+    address = server.address(space="here")
+    nosuch, unnamed = address.replace("space=here", "space=nosuch"), address.replace("space=here", "")
+    assert terminal.run("mark", "one", "--store", address).exit_code == 0
+    for command in (["events", "tail"], ["search", "x"], ["doctor"], ["overview"]):
+        refused = terminal.run(*command, "--store", nosuch)
+        assert refused.exit_code == 1, refused.output
+        assert "there is no store postgresql://" in refused.stderr
+        assert terminal.run(*command, MICA_STORE=nosuch).stderr == refused.stderr
+        assert terminal.run(*command, MICA_STORE=unnamed).exit_code == 0
+    assert "one" in terminal.run("events", "tail", "--store", address).stdout
+    assert asyncio.run(_space_names(server)) & {"here", "nosuch"} == {"here"}
+    assert not [name for name in asyncio.run(_space_names(server)) if name.startswith("project-")]
+
+
+async def _space_names(server: Server) -> set[str]:
+    connection = await asyncpg.connect(server.dsn())
+    try:
+        return {row["name"] for row in await connection.fetch(f"SELECT name FROM {SCHEMA}.spaces")}
+    finally:
+        await connection.close()
 
 
 def test_a_folder_without_transcripts_shows_the_sample(terminal: Terminal, transcripts: Path) -> None:

@@ -94,7 +94,7 @@ def import_(client: str, path: Path | None, store: str | None, space: str | None
     Example: mica import claude-code ~/.claude/projects
     """
     settings = load_settings()
-    into = target(settings, store, space) if store or space else settings.store
+    into = target(settings, store, space) if store is not None or space is not None else settings.store
     folder = path or settings.transcripts
     if not folder.exists():
         raise InvalidInput(f"{folder} does not exist; give the folder where {client} keeps its transcripts")

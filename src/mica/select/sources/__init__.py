@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from mica.model import Passage
 from mica.select.rank import Hit
 from mica.select.search import search
 from mica.store.protocol import Store
+
+R = TypeVar("R")
 
 LIMIT = 200  # passages from one source; 4,000 tokens of short marks are about as many
 
@@ -23,7 +25,7 @@ class Question:
         self.now = now
         self.limit = limit
         self._store = store
-        self._search: asyncio.Future[list[Hit]] | None = None
+        self._search: asyncio.Task[list[Hit]] | None = None
 
     async def hits(self) -> list[Hit]:
         """The marks that answer the query, best first."""
@@ -40,7 +42,7 @@ class Question:
             self._search.cancel()
 
 
-def heed(task: asyncio.Future[object]) -> None:
+def heed(task: asyncio.Future[R]) -> None:
     """Take note of how a task ended that nobody may be waiting for: the deadline has named it as missing already."""
     if not task.cancelled():
         task.exception()
