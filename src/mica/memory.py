@@ -433,12 +433,21 @@ class Memory:
         """What could not be read of the segments that other processes left, now or earlier."""
         return [*self._folding.damaged, *damaged_in(self._store.segments)]
 
-    async def copy_to(self, target: str | Path, *, on_progress: Callable[[int], None] = lambda count: None) -> Copied:
-        """Bring every event of this space into another store, and prove that it is there. Resumable."""
+    async def copy_to(
+        self,
+        target: str | Path,
+        *,
+        into_other: bool = False,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> Copied:
+        """Bring every event of this space into another store, and prove that it is there. Resumable.
+
+        Raises InvalidInput when the target is this space itself or, unless `into_other` is given, holds another one.
+        """
         await self._stored()
         store = await open_store(target, settings=self._settings)
         try:
-            return await copy(self._store, store, on_progress=on_progress)
+            return await copy(self._store, store, into_other=into_other, on_progress=on_progress)
         finally:
             await store.close()
 

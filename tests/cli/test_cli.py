@@ -428,6 +428,10 @@ def test_a_space_can_be_copied(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal.json("copy", target) == {"events": 2, "stored": 2, "repeated": 0}
     assert "2 events in" in terminal.run("copy", target).stdout
     assert terminal.json("verify", "--store", target) == {"events": 2, "problems": []}
+    assert "is this space itself" in terminal.run("copy", target, "--store", target).stderr
+    terminal.run("mark", "three", "--store", str(tmp_path / "other.db"))
+    assert "holds another space" in terminal.run("copy", target, "--store", str(tmp_path / "other.db")).stderr
+    assert terminal.run("copy", str(tmp_path / "other.db"), "--into-other").exit_code == 0
     assert terminal.json("events", "tail", "--store", target) == terminal.json("events", "tail")
 
 
