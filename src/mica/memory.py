@@ -43,7 +43,7 @@ from mica.observe.leftovers import backlog, damaged_in
 from mica.observe.redact import redact
 from mica.select import chains
 from mica.select.budget import fit
-from mica.select.follow import Bell, Following, history
+from mica.select.follow import Bell, Following, history, history_with_ancestors
 from mica.select.gather import gather
 from mica.select.overview import Overview, overview
 from mica.select.rank import Hit
@@ -275,13 +275,17 @@ class Memory:
         await self._stored()
         return await self._store.last_position()
 
-    async def log(self, query: EventQuery | None = None, *, after: int = 0) -> AsyncIterator[Event]:
+    async def log(
+        self, query: EventQuery | None = None, *, after: int = 0, with_ancestors: bool = False
+    ) -> AsyncIterator[Event]:
         """Every stored event that fits, in commit order, from after a position to the end of the log.
 
-        Read in small steps, so a log of any size can be walked; the query's limit does not count.
+        With ancestors, also all that led to these, so that no parent is missing. Read in small steps, so a log of any
+        size can be walked; the query's limit does not count.
         """
         await self._stored()
-        async for event in history(self._store, query or EventQuery(), after=after):
+        walk = history_with_ancestors if with_ancestors else history
+        async for event in walk(self._store, query or EventQuery(), after=after):
             yield event
 
     def follow(self, query: EventQuery | None = None, *, after: int | None = None) -> Following:

@@ -209,6 +209,25 @@ def test_an_export_can_be_imported_elsewhere(shell: Shell, tmp_path: Path) -> No
     assert "9 known already" in shell.run("import", str(file)).stdout
 
 
+def test_a_part_of_the_log_can_be_taken_along_with_what_led_to_it(shell: Shell, tmp_path: Path) -> None:
+    """E-39, E-31: an export of a session alone would leave orphans wherever it is imported."""
+    part, whole = tmp_path / "part.jsonl", tmp_path / "whole.jsonl"
+    shell.run("export", str(part), "--errors")
+    assert shell.json("export", str(whole), "--errors", "--with-ancestors") == {"file": str(whole), "events": 6}
+    names = [json.loads(line)["name"] for line in whole.read_text().splitlines()]
+    assert names == ["plan", "file.read", "tool.ran"] * 2
+
+    shell.store = tmp_path / "other.db"
+    refused = shell.run("import", str(part))
+    taken = shell.json("import", str(whole))
+
+    assert refused.exit_code == 1
+    assert isinstance(taken, dict)
+    assert (taken["events"], taken["orphans"]) == (6, 0)
+    verified = CliRunner().invoke(cli, ["verify", "--store", str(shell.store)], env=shell.variables)
+    assert verified.exit_code == 0, verified.output
+
+
 def test_an_export_to_standard_output_is_lines_only(shell: Shell) -> None:
     result = shell.run("export", "--name", "file.*", "--fields", "name,data.path")
     assert result.stdout == '{"name":"file.read","data":{"path":"a.py"}}\n' * 2
