@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -482,6 +483,13 @@ def test_a_mark_is_kept_while_the_server_is_away(terminal: Terminal, server: Ser
     rows = terminal.json("events", "query", "--name", "mark", *store)
     assert isinstance(rows, list)
     assert [row["data"]["text"] for row in rows] == ["one", "two"]
+
+
+def test_the_tree_that_the_readme_shows_is_one(terminal: Terminal) -> None:
+    terminal.run("up", "--yes")
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    [number] = re.findall(r"mica events tree (\d+) --space sample", readme)
+    assert terminal.run("events", "tree", number, "--space", "sample").stdout.count("\n") > 3
 
 
 def test_overview_of_a_space(terminal: Terminal, transcripts: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -149,6 +150,24 @@ def test_compare_says_where_two_runs_part(shell: Shell) -> None:
     assert "ended" in shell.run("compare", "9", "1", "--ignore", "data.n", "--ignore", "name").stdout
 
 
+def test_ignoring_a_field_that_is_nowhere_is_told(shell: Shell) -> None:
+    """E-37: a mistyped field would pass for one that does not differ."""
+    result = shell.run("compare", "1", "5", "--ignore", "nosuch", "--ignore", "data.text", "--json")
+    assert json.loads(result.stdout)["equal"] is True
+    assert result.stderr.startswith(
+        "mica: no step of either run has a field 'nosuch' to ignore; there are context.agent"
+    )
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["tail"], ["query"], ["tree", "2"], ["chain", "3"], ["impact", "2"]])
+def test_failures_are_marked_without_colour(shell: Shell, command: list[str]) -> None:
+    """E-30: in a pipe, and for those who do not see red."""
+    lines = shell.run(*command).stdout.splitlines()
+    assert any("tool.ran" in line for line in lines)
+    assert all(("✗ " in line) == ("tool.ran" in line) for line in lines)
+
+
 def test_mermaid_prints_a_chart(shell: Shell) -> None:
     """E-30"""
     text = shell.run("mermaid", "3").stdout
@@ -284,6 +303,33 @@ def test_import_names_the_line_and_takes_orphans_only_when_told(shell: Shell, tm
     assert refused.stderr.startswith(f"mica: nothing of {file} was imported: line 1 names the parent 'e0'")
     assert "(ksi), 1 without their parent" in taken.stdout
     assert shell.run("import", str(tmp_path / "none.jsonl")).exit_code == 1
+
+
+def test_nothing_turns_the_order_of_characters_around(tmp_path: Path) -> None:
+    """U-10: an override makes a terminal show another text than is stored."""
+    shell = Shell(tmp_path)
+    turned = "\u202eabc\u2066def\u202c"
+    file = tmp_path / "log.jsonl"
+    record = {
+        "event": f"x{turned}",
+        "timestamp": 1,
+        "_event_id": "e1",
+        "_agent_id": turned,
+        "_error": turned,
+        "text": turned,
+        turned: turned,
+    }
+    file.write_text(json.dumps(record) + "\n")
+    assert shell.run("import", str(file)).exit_code == 0
+    CliRunner().invoke(cli, ["mark", turned, "--store", str(shell.store)], env=shell.variables)
+    for command in ("tail", "show 1", "show 1 2", "impact 1", "errors", "compare 1 2", "tail --bundle full", "tree 1"):
+        result = shell.run(*command.split())
+        assert result.exit_code == 0, result.output
+        assert "abc" in result.stdout
+        assert not re.search("[\u202a-\u202e\u2066-\u2069]", result.stdout), command
+    for words in (["brief"], ["search", "abc"], ["overview"]):
+        result = CliRunner().invoke(cli, [*words, "--store", str(shell.store)], env=shell.variables)
+        assert not re.search("[\u202a-\u202e\u2066-\u2069]", result.stdout), words
 
 
 def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from mica.store.space import SUFFIX, file_of, is_address, shown, space_of
 
 P = ParamSpec("P")
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What drives a terminal, or makes it show characters in another order than they stand in.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 WIDTH_WITHOUT_TERMINAL = 120  # a pipe has no width; lines stay readable in a log
 
 
@@ -178,9 +179,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def harmless(text: str) -> str:
+    """A text of the same length without characters that would drive a terminal."""
+    return CONTROL.sub(" ", text)
+
+
 def one_line(text: str, width: int) -> str:
     """The beginning of a text on one line, without characters that would drive a terminal."""
-    flat = " ".join(CONTROL.sub(" ", text[: 4 * width]).split())
+    flat = " ".join(harmless(text[: 4 * width]).split())
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 
