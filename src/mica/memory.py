@@ -516,15 +516,24 @@ class Memory:
         await self._stored()
         return await self._store.rebuild()
 
-    async def age(self, older_than: timedelta = HOT, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
+    async def age(
+        self,
+        older_than: timedelta = HOT,
+        *,
+        at_least: int = 1,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> int:
         """Turn events older than this into what takes less room; returns how many. No reader sees a difference.
 
-        A process that stays does this by itself once an hour, when nothing was stored for a while.
+        Nothing is done when fewer are due than `at_least`. A process that stays does this by itself once an hour, when
+        nothing was stored for a while and there is enough to fill a block.
         """
         if older_than < timedelta(0):
             raise InvalidInput(f"events of the future cannot be aged; give an age of 0 or more, not {older_than}")
         await self._stored()
-        return await age(self._store, now=self._clock, older_than=older_than, on_progress=on_progress)
+        return await age(
+            self._store, now=self._clock, older_than=older_than, at_least=at_least, on_progress=on_progress
+        )
 
     async def close(self) -> None:
         """Release everything. What the store cannot take now stays on disk for the next who opens the space."""

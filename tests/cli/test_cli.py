@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 from click.testing import CliRunner, Result
 
-from mica.cli import cli
+from mica.cli import cli, importing
 from mica.cli.output import size
 from mica.store.postgres_server import SCHEMA
 from mica.testing.builders import build
@@ -315,6 +315,25 @@ def test_up_imports_what_it_finds(terminal: Terminal, transcripts: Path) -> None
     assert "Explain how auth works" in result.stdout
     assert "src/auth.py" in result.stdout
     assert "sample" not in result.stdout
+
+
+@pytest.mark.parametrize("command", [["up", "--yes"], ["import", "claude-code"]])
+@pytest.mark.parametrize("enough", [10, 1_000])
+def test_an_import_ages_what_is_old_when_it_fills_a_block(
+    terminal: Terminal, transcripts: Path, command: list[str], enough: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TE-12: whoever runs only commands has a small file, too, and reads the same from it."""
+    monkeypatch.setattr(importing, "BLOCK_EVENTS", enough)
+    for path in (transcripts / "-home-dev-shop").iterdir():
+        path.write_text(path.read_text(encoding="utf-8").replace('"2026-', '"2025-'), encoding="utf-8")
+
+    assert terminal.run(*command).exit_code == 0
+
+    [row] = json.loads(terminal.run("spaces", "--json").stdout)
+    document = terminal.json("doctor", "--space", row["name"])
+    assert isinstance(document, dict)
+    assert (document["aged"] > 0.9 * document["events"]) == (enough < document["events"])
+    assert (document["healthy"], document["problems"]) == (True, [])
 
 
 def test_doctor_counts_the_transcripts_of_its_own_space(terminal: Terminal, transcripts: Path) -> None:

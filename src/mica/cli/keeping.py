@@ -152,7 +152,8 @@ async def rebuild(memory: Memory, output: Output) -> None:
 async def age(memory: Memory, output: Output, *, older_than: timedelta) -> None:
     """Turn older events into what takes less room. Nothing is lost, and every question is answered as before.
 
-    A process that stays does this by itself; a space that only commands use needs it now and then.
+    A process that stays does this by itself, and so does `mica import`; a space that only other commands use needs it
+    now and then.
 
     Example: mica age --older-than 3d
     """
