@@ -94,7 +94,8 @@ NAMES = """
     Backlogged Brief ClaimLost Comparison Context Copied Difference DuplicateEvent Event EventQuery Failure
     Following Here Hit Impact Imported InvalidContext InvalidEvent InvalidInput InvalidSettings LogImported
     Mark Memory MicaError NotAStore Overview Passage Progress Purged Ref Resolved Retained SchemaTooNew
-    Settings Sizes StoreBusy StoreError StoreFull StoreUnavailable UnknownEvent compare guards load_settings
+    Settings Sizes StoreBusy StoreError StoreFull StoreUnavailable UnknownEvent UnknownSpace compare guards
+    load_settings
     open
 """
 VERBS = """
@@ -580,6 +581,17 @@ async def test_sources_get_what_is_left_of_the_deadline(home: Settings) -> None:
     given_ms = int(brief.missing["hanging"].removeprefix("no answer within ").removesuffix(" ms"))
     assert given_ms <= 1_000 * 0.2 * (1 - LATEST_SHARE) * COLLECT_SHARE
     store.released.set()
+    await memory.close()
+
+
+async def test_a_brief_names_the_real_reason_when_nothing_waits(home: Settings) -> None:
+    """U-05: «0 events wait» explains nothing."""
+    memory = Memory(EphemeralStore(), settings=home)
+
+    async with memory._folding.paused():
+        brief = await memory.brief("stored", deadline_s=0.2)
+
+    assert brief.missing["latest"] == "the store did not answer within 40 ms"
     await memory.close()
 
 

@@ -16,6 +16,7 @@ from mica.errors import (
     StoreFull,
     StoreUnavailable,
     UnknownEvent,
+    UnknownSpace,
 )
 from mica.memory import Memory, open
 from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
@@ -74,6 +75,7 @@ __all__ = [
     "StoreFull",
     "StoreUnavailable",
     "UnknownEvent",
+    "UnknownSpace",
     "compare",
     "guards",
     "load_settings",

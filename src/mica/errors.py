@@ -6,6 +6,7 @@ MicaError
 │   ├── InvalidContext      a context, label or carrier that cannot be used
 │   └── InvalidSettings     a settings file or environment variable
 ├── UnknownEvent            no event has this id or position
+├── UnknownSpace            no space is there, and none was to be made
 ├── DuplicateEvent          the id exists already, with other content
 ├── ClaimLost               the lease ran out and the work is another's now
 ├── Backlogged              too much waits for the store; observing stops rather than drop
@@ -48,6 +49,14 @@ class UnknownEvent(MicaError):
     def __init__(self, reference: str) -> None:
         super().__init__(f"no event {reference!r} in this space; `mica events tail` lists the latest")
         self.reference = reference
+
+
+class UnknownSpace(MicaError):
+    """There is no such space, and none was to be made."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(f"there is no store {target}; `mica mark` or `mica import` into it makes it")
+        self.target = target
 
 
 class DuplicateEvent(MicaError):

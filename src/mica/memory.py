@@ -43,7 +43,7 @@ from mica.observe.leftovers import backlog, damaged_in
 from mica.observe.redact import redact
 from mica.select import chains
 from mica.select.budget import fit
-from mica.select.follow import Bell, Following, history
+from mica.select.follow import Bell, Following, history, history_with_ancestors
 from mica.select.gather import gather
 from mica.select.overview import Overview, overview
 from mica.select.rank import Hit
@@ -275,13 +275,17 @@ class Memory:
         await self._stored()
         return await self._store.last_position()
 
-    async def log(self, query: EventQuery | None = None, *, after: int = 0) -> AsyncIterator[Event]:
+    async def log(
+        self, query: EventQuery | None = None, *, after: int = 0, with_ancestors: bool = False
+    ) -> AsyncIterator[Event]:
         """Every stored event that fits, in commit order, from after a position to the end of the log.
 
-        Read in small steps, so a log of any size can be walked; the query's limit does not count.
+        With ancestors, also all that led to these, so that no parent is missing. Read in small steps, so a log of any
+        size can be walked; the query's limit does not count.
         """
         await self._stored()
-        async for event in history(self._store, query or EventQuery(), after=after):
+        walk = history_with_ancestors if with_ancestors else history
+        async for event in walk(self._store, query or EventQuery(), after=after):
             yield event
 
     def follow(self, query: EventQuery | None = None, *, after: int | None = None) -> Following:
@@ -394,7 +398,8 @@ class Memory:
             await asyncio.wait_for(self._stored(), timeout_s)
         except TimeoutError:
             waiting = sum(last - first for _, first, last in self._folding.unfolded)
-            return {"latest": f"{waiting:,} events wait for the store"}
+            late = f"the store did not answer within {timeout_s * 1000:.0f} ms"
+            return {"latest": f"{waiting:,} events wait for the store" if waiting else late}
         except MicaError as error:
             return {"latest": str(error)}
         return {}
@@ -432,12 +437,21 @@ class Memory:
         """What could not be read of the segments that other processes left, now or earlier."""
         return [*self._folding.damaged, *damaged_in(self._store.segments)]
 
-    async def copy_to(self, target: str | Path, *, on_progress: Callable[[int], None] = lambda count: None) -> Copied:
-        """Bring every event of this space into another store, and prove that it is there. Resumable."""
+    async def copy_to(
+        self,
+        target: str | Path,
+        *,
+        into_other: bool = False,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> Copied:
+        """Bring every event of this space into another store, and prove that it is there. Resumable.
+
+        Raises InvalidInput when the target is this space itself or, unless `into_other` is given, holds another one.
+        """
         await self._stored()
         store = await open_store(target, settings=self._settings)
         try:
-            return await copy(self._store, store, on_progress=on_progress)
+            return await copy(self._store, store, into_other=into_other, on_progress=on_progress)
         finally:
             await store.close()
 
@@ -502,15 +516,24 @@ class Memory:
         await self._stored()
         return await self._store.rebuild()
 
-    async def age(self, older_than: timedelta = HOT, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
+    async def age(
+        self,
+        older_than: timedelta = HOT,
+        *,
+        at_least: int = 1,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> int:
         """Turn events older than this into what takes less room; returns how many. No reader sees a difference.
 
-        A process that stays does this by itself once an hour, when nothing was stored for a while.
+        Nothing is done when fewer are due than `at_least`. A process that stays does this by itself once an hour, when
+        nothing was stored for a while and there is enough to fill a block.
         """
         if older_than < timedelta(0):
             raise InvalidInput(f"events of the future cannot be aged; give an age of 0 or more, not {older_than}")
         await self._stored()
-        return await age(self._store, now=self._clock, older_than=older_than, on_progress=on_progress)
+        return await age(
+            self._store, now=self._clock, older_than=older_than, at_least=at_least, on_progress=on_progress
+        )
 
     async def close(self) -> None:
         """Release everything. What the store cannot take now stays on disk for the next who opens the space."""
@@ -528,8 +551,9 @@ class Memory:
 class Opening:
     """A memory about to be opened: `await` it, or use it as `async with`."""
 
-    def __init__(self, target: str | Path | None, settings: Settings | None, clock: Clock) -> None:
+    def __init__(self, target: str | Path | None, settings: Settings | None, clock: Clock, *, must_exist: bool) -> None:
         self._target = target
+        self._must_exist = must_exist
         self._settings = settings
         self._clock = clock
         self._memory: Memory | None = None
@@ -549,13 +573,21 @@ class Opening:
 
     async def _open(self) -> Memory:
         settings = self._settings or load_settings()
-        store = await open_store(self._target if self._target is not None else settings.store, settings=settings)
+        target = self._target if self._target is not None else settings.store
+        store = await open_store(target, settings=settings, must_exist=self._must_exist)
         return Memory(store, settings=settings, clock=self._clock)
 
 
-def open(target: str | Path | None = None, *, settings: Settings | None = None, clock: Clock = utc_now) -> Opening:
+def open(
+    target: str | Path | None = None,
+    *,
+    settings: Settings | None = None,
+    clock: Clock = utc_now,
+    must_exist: bool = False,
+) -> Opening:
     """Open a space: a file, `postgresql://…`, `:memory:`, or nothing for the space of the current directory.
 
-    Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`.
+    Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. One that is not
+    there is made, or raises UnknownSpace where it must exist.
     """
-    return Opening(target, settings, clock)
+    return Opening(target, settings, clock, must_exist=must_exist)

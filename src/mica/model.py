@@ -168,6 +168,9 @@ def _context_id(context: Context) -> ContextId:
 
 
 def _check_label(name: str, value: object) -> None:
+    if isinstance(value, Mapping):
+        keywords = ", ".join(f"{key}={inner!r}" for key, inner in value.items())
+        raise InvalidContext(f"context {name}={value!r} is a mapping; give labels as keywords: context({keywords})")
     if not isinstance(value, str) or not isinstance(name, str):
         raise InvalidContext(f"context {name}={value!r} is a {type(value).__name__}; give it as text")
     if not value or len(value) > LABEL_CHARACTERS_MAX:

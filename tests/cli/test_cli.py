@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import asyncpg
 import pytest
 from click.testing import CliRunner, Result
 
-from mica.cli import cli
+from mica.cli import cli, importing
 from mica.cli.output import size
+from mica.store.postgres_server import SCHEMA
 from mica.testing.builders import build
+from mica.testing.postgres import Server
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "claude-code"
 
@@ -310,6 +317,25 @@ def test_up_imports_what_it_finds(terminal: Terminal, transcripts: Path) -> None
     assert "sample" not in result.stdout
 
 
+@pytest.mark.parametrize("command", [["up", "--yes"], ["import", "claude-code"]])
+@pytest.mark.parametrize("enough", [10, 1_000])
+def test_an_import_ages_what_is_old_when_it_fills_a_block(
+    terminal: Terminal, transcripts: Path, command: list[str], enough: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TE-12: whoever runs only commands has a small file, too, and reads the same from it."""
+    monkeypatch.setattr(importing, "BLOCK_EVENTS", enough)
+    for path in (transcripts / "-home-dev-shop").iterdir():
+        path.write_text(path.read_text(encoding="utf-8").replace('"2026-', '"2025-'), encoding="utf-8")
+
+    assert terminal.run(*command).exit_code == 0
+
+    [row] = json.loads(terminal.run("spaces", "--json").stdout)
+    document = terminal.json("doctor", "--space", row["name"])
+    assert isinstance(document, dict)
+    assert (document["aged"] > 0.9 * document["events"]) == (enough < document["events"])
+    assert (document["healthy"], document["problems"]) == (True, [])
+
+
 def test_doctor_counts_the_transcripts_of_its_own_space(terminal: Terminal, transcripts: Path) -> None:
     [first, *_] = sorted((transcripts / "-home-dev-shop").iterdir())
     hidden = first.rename(transcripts / "later")
@@ -330,6 +356,46 @@ def test_reading_makes_no_store(terminal: Terminal, tmp_path: Path) -> None:
         assert result.exit_code == 1
         assert "there is no store" in result.stderr
     assert not list(tmp_path.rglob("*.db"))
+
+
+def test_a_store_that_is_none_is_refused_in_words(terminal: Terminal, tmp_path: Path) -> None:
+    for command in (["mark", "x"], ["events", "tail"], ["import", "claude-code"], ["up"]):
+        assert "--store needs a file or an address" in terminal.run(*command, "--store", "").stderr
+    for command in (["mark", "x"], ["events", "tail"]):
+        refused = terminal.run(*command, "--store", str(tmp_path))
+        assert (refused.exit_code, "Traceback" in refused.output) == (1, False)
+        assert refused.stderr == f"mica: {tmp_path} is a directory; give a file, such as {tmp_path / 'space.db'}\n"
+
+
+def test_a_mistyped_store_reads_alike_however_it_is_named(terminal: Terminal, tmp_path: Path) -> None:
+    named = terminal.run("events", "tail", "--store", "nosuch.db")
+    assert (named.exit_code, "there is no store nosuch.db" in named.stderr) == (1, True)
+    assert terminal.run("events", "tail", MICA_STORE="nosuch.db").stderr == named.stderr
+    assert not list(tmp_path.rglob("*.db"))
+
+
+def test_reading_makes_no_space_on_a_server(terminal: Terminal, server: Server) -> None:
+    """A mistyped name must not become a space; the directory's own is empty until something is written."""
+    address = server.address(space="here")
+    nosuch, unnamed = address.replace("space=here", "space=nosuch"), address.replace("space=here", "")
+    assert terminal.run("mark", "one", "--store", address).exit_code == 0
+    for command in (["events", "tail"], ["search", "x"], ["doctor"], ["overview"]):
+        refused = terminal.run(*command, "--store", nosuch)
+        assert refused.exit_code == 1, refused.output
+        assert "there is no store postgresql://" in refused.stderr
+        assert terminal.run(*command, MICA_STORE=nosuch).stderr == refused.stderr
+        assert terminal.run(*command, MICA_STORE=unnamed).exit_code == 0
+    assert "one" in terminal.run("events", "tail", "--store", address).stdout
+    assert asyncio.run(_space_names(server)) & {"here", "nosuch"} == {"here"}
+    assert not [name for name in asyncio.run(_space_names(server)) if name.startswith("project-")]
+
+
+async def _space_names(server: Server) -> set[str]:
+    connection = await asyncpg.connect(server.dsn())
+    try:
+        return {row["name"] for row in await connection.fetch(f"SELECT name FROM {SCHEMA}.spaces")}
+    finally:
+        await connection.close()
 
 
 def test_a_folder_without_transcripts_shows_the_sample(terminal: Terminal, transcripts: Path) -> None:
@@ -382,7 +448,67 @@ def test_a_space_can_be_copied(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal.json("copy", target) == {"events": 2, "stored": 2, "repeated": 0}
     assert "2 events in" in terminal.run("copy", target).stdout
     assert terminal.json("verify", "--store", target) == {"events": 2, "problems": []}
+    assert "is this space itself" in terminal.run("copy", target, "--store", target).stderr
+    terminal.run("mark", "three", "--store", str(tmp_path / "other.db"))
+    assert "holds another space" in terminal.run("copy", target, "--store", str(tmp_path / "other.db")).stderr
+    assert terminal.run("copy", str(tmp_path / "other.db"), "--into-other").exit_code == 0
     assert terminal.json("events", "tail", "--store", target) == terminal.json("events", "tail")
+
+
+UNPRIVILEGED = """
+import os, sys
+from mica.cli import cli
+cli(["mark", "one", "--store", sys.argv[-1]], prog_name="mica", standalone_mode=False)
+os.chmod(sys.argv[-1], 0o444)
+os.chmod(sys.argv[-1] + "-segments", 0o777)
+if os.geteuid() == 0:
+    os.setuid(65534)  # root may write anywhere
+cli(sys.argv[1:], prog_name="mica")
+"""
+
+
+def test_a_mark_that_the_store_cannot_take_is_said_to_be_kept(terminal: Terminal) -> None:
+    """U-04: what is said to have failed must not appear later, or whoever tries again has it twice."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        store = Path(folder) / "space.db"
+        command = [sys.executable, "-c", UNPRIVILEGED, "mark", "two", "--json", "--store", str(store)]
+        variables = os.environ | terminal.variables | {"HOME": folder}
+        said = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        store.chmod(0o644)
+
+        assert said.returncode == 0, said.stderr
+        assert f"cannot write {store}" in said.stderr
+        document = json.loads(said.stdout[said.stdout.index("{") :])
+        assert (document.keys(), document["position"]) == ({"id", "position", "text"}, None)
+        rows = terminal.json("events", "tail", "--store", str(store))
+        assert isinstance(rows, list)
+        assert [row["data"]["text"] for row in rows] == ["one", "two"]
+
+
+def test_a_mark_is_kept_while_the_server_is_away(terminal: Terminal, server: Server) -> None:
+    """U-04, TE-03"""
+    store = ["--store", server.address()]
+    assert terminal.run("mark", "one", *store).exit_code == 0
+    server.kill()
+    try:
+        marked = terminal.run("mark", "two", *store)
+    finally:
+        server.restart()
+
+    assert marked.exit_code == 0, marked.output
+    assert marked.stdout.startswith("kept here, stored when the store can be written again  ")
+    assert "does not answer" in marked.stderr
+    rows = terminal.json("events", "query", "--name", "mark", *store)
+    assert isinstance(rows, list)
+    assert [row["data"]["text"] for row in rows] == ["one", "two"]
+
+
+def test_the_tree_that_the_readme_shows_is_one(terminal: Terminal) -> None:
+    terminal.run("up", "--yes")
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    [number] = re.findall(r"mica events tree (\d+) --space sample", readme)
+    assert terminal.run("events", "tree", number, "--space", "sample").stdout.count("\n") > 3
 
 
 def test_overview_of_a_space(terminal: Terminal, transcripts: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from click.testing import CliRunner, Result
 import mica
 from mica import Memory
 from mica.cli import cli
+from mica.observe.segment import MAGIC
 
 VARIABLES = {"XDG_DATA_HOME": "", "XDG_CONFIG_HOME": "", "MICA_HOME": "", "MICA_STORE": ""}
 
@@ -147,6 +150,24 @@ def test_compare_says_where_two_runs_part(shell: Shell) -> None:
     assert "ended" in shell.run("compare", "9", "1", "--ignore", "data.n", "--ignore", "name").stdout
 
 
+def test_ignoring_a_field_that_is_nowhere_is_told(shell: Shell) -> None:
+    """E-37: a mistyped field would pass for one that does not differ."""
+    result = shell.run("compare", "1", "5", "--ignore", "nosuch", "--ignore", "data.text", "--json")
+    assert json.loads(result.stdout)["equal"] is True
+    assert result.stderr.startswith(
+        "mica: no step of either run has a field 'nosuch' to ignore; there are context.agent"
+    )
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["tail"], ["query"], ["tree", "2"], ["chain", "3"], ["impact", "2"]])
+def test_failures_are_marked_without_colour(shell: Shell, command: list[str]) -> None:
+    """E-30: in a pipe, and for those who do not see red."""
+    lines = shell.run(*command).stdout.splitlines()
+    assert any("tool.ran" in line for line in lines)
+    assert all(("✗ " in line) == ("tool.ran" in line) for line in lines)
+
+
 def test_mermaid_prints_a_chart(shell: Shell) -> None:
     """E-30"""
     text = shell.run("mermaid", "3").stdout
@@ -207,6 +228,25 @@ def test_an_export_can_be_imported_elsewhere(shell: Shell, tmp_path: Path) -> No
     assert "9 known already" in shell.run("import", str(file)).stdout
 
 
+def test_a_part_of_the_log_can_be_taken_along_with_what_led_to_it(shell: Shell, tmp_path: Path) -> None:
+    """E-39, E-31: an export of a session alone would leave orphans wherever it is imported."""
+    part, whole = tmp_path / "part.jsonl", tmp_path / "whole.jsonl"
+    shell.run("export", str(part), "--errors")
+    assert shell.json("export", str(whole), "--errors", "--with-ancestors") == {"file": str(whole), "events": 6}
+    names = [json.loads(line)["name"] for line in whole.read_text().splitlines()]
+    assert names == ["plan", "file.read", "tool.ran"] * 2
+
+    shell.store = tmp_path / "other.db"
+    refused = shell.run("import", str(part))
+    taken = shell.json("import", str(whole))
+
+    assert refused.exit_code == 1
+    assert isinstance(taken, dict)
+    assert (taken["events"], taken["orphans"]) == (6, 0)
+    verified = CliRunner().invoke(cli, ["verify", "--store", str(shell.store)], env=shell.variables)
+    assert verified.exit_code == 0, verified.output
+
+
 def test_an_export_to_standard_output_is_lines_only(shell: Shell) -> None:
     result = shell.run("export", "--name", "file.*", "--fields", "name,data.path")
     assert result.stdout == '{"name":"file.read","data":{"path":"a.py"}}\n' * 2
@@ -232,6 +272,24 @@ def test_an_export_replaces_its_file_as_a_whole_or_not_at_all(shell: Shell, tmp_
     assert not Path(os.devnull).is_file()
 
 
+@pytest.mark.parametrize("victim", ["space.db", "space.db-wal", "space.db-shm", "other.sqlite", "link.db", "kept"])
+def test_an_export_never_replaces_a_store(shell: Shell, tmp_path: Path, victim: str) -> None:
+    """E-39, U-04: a slip of the fingers costs nobody a space, nor what waits for it."""
+    (tmp_path / "link.db").symlink_to(shell.store)
+    sqlite3.connect(tmp_path / "other.sqlite").execute("CREATE TABLE a (b)").connection.close()
+    (tmp_path / "kept").write_bytes(MAGIC + b"events that wait")
+    file = tmp_path / victim
+    before = file.read_bytes() if file.exists() else None
+
+    refused = shell.run("export", str(file))
+
+    assert refused.exit_code == 1
+    assert refused.stderr == f"mica: {file} is a database or a part of one, which would be lost; give another file\n"
+    assert (file.read_bytes() if file.exists() else None) == before
+    assert shell.json("query", "--name", "elsewhere")
+    assert "Is a directory" in shell.run("export", str(tmp_path)).stderr
+
+
 def test_import_names_the_line_and_takes_orphans_only_when_told(shell: Shell, tmp_path: Path) -> None:
     """E-39"""
     file = tmp_path / "ksi.jsonl"
@@ -245,6 +303,33 @@ def test_import_names_the_line_and_takes_orphans_only_when_told(shell: Shell, tm
     assert refused.stderr.startswith(f"mica: nothing of {file} was imported: line 1 names the parent 'e0'")
     assert "(ksi), 1 without their parent" in taken.stdout
     assert shell.run("import", str(tmp_path / "none.jsonl")).exit_code == 1
+
+
+def test_nothing_turns_the_order_of_characters_around(tmp_path: Path) -> None:
+    """U-10: an override makes a terminal show another text than is stored."""
+    shell = Shell(tmp_path)
+    turned = "\u202eabc\u2066def\u202c"
+    file = tmp_path / "log.jsonl"
+    record = {
+        "event": f"x{turned}",
+        "timestamp": 1,
+        "_event_id": "e1",
+        "_agent_id": turned,
+        "_error": turned,
+        "text": turned,
+        turned: turned,
+    }
+    file.write_text(json.dumps(record) + "\n")
+    assert shell.run("import", str(file)).exit_code == 0
+    CliRunner().invoke(cli, ["mark", turned, "--store", str(shell.store)], env=shell.variables)
+    for command in ("tail", "show 1", "show 1 2", "impact 1", "errors", "compare 1 2", "tail --bundle full", "tree 1"):
+        result = shell.run(*command.split())
+        assert result.exit_code == 0, result.output
+        assert "abc" in result.stdout
+        assert not re.search("[\u202a-\u202e\u2066-\u2069]", result.stdout), command
+    for words in (["brief"], ["search", "abc"], ["overview"]):
+        result = CliRunner().invoke(cli, [*words, "--store", str(shell.store)], env=shell.variables)
+        assert not re.search("[\u202a-\u202e\u2066-\u2069]", result.stdout), words
 
 
 def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:

@@ -293,6 +293,12 @@ async def test_unusable_context_values_are_named(memory: Memory) -> None:
     for bad in ({"agent": 3}, {"task": ""}, {"note": "x" * 5_000}, {"session": "\ud800"}):
         with pytest.raises(InvalidContext, match=f"context {next(iter(bad))}"), memory.context(**bad):
             pass
+    mapping: dict[str, Any] = {"labels": {"branch": "main"}}
+    with (
+        pytest.raises(InvalidContext, match=r"give labels as keywords: context\(branch='main'\)"),
+        memory.context(**mapping),
+    ):
+        pass
     assert memory.here == Here()
 
 

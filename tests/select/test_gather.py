@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 
 import pytest
 
 from mica.errors import StoreUnavailable
-from mica.model import Passage
+from mica.model import Passage, Postings
 from mica.select.gather import gather
 from mica.select.sources import Question
+from mica.select.sources.marks import Marks
+from mica.store.ephemeral import EphemeralStore
 from mica.testing.builders import START_AT, build
 
 QUESTION = Question(query="q", now=START_AT)
@@ -94,3 +97,40 @@ async def test_a_cancelled_gather_leaves_no_source_running() -> None:
 async def test_no_sources_are_no_passages() -> None:
     found = await gather([], QUESTION, deadline_s=1)
     assert (found.passages, found.missing) == ((), {})
+
+
+async def test_a_failure_after_the_deadline_is_nobodys_business() -> None:
+    """U-05: what the brief has named as missing is not told once more, with a traceback, when it fails at last."""
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    searched = asyncio.Event()
+
+    class Unsteady(EphemeralStore):
+        """Away: it says so only when it is asked no more."""
+
+        async def postings(self, wanted: Sequence[str]) -> Postings:
+            searched.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise StoreUnavailable("the server does not answer") from None
+            raise AssertionError("nobody rings")
+
+    class Deaf(Told):
+        async def passages(self, question: Question) -> Sequence[Passage]:
+            try:
+                return await super().passages(question)
+            except asyncio.CancelledError:
+                raise StoreUnavailable("the server does not answer") from None
+
+    store = Unsteady()
+    question = Question(query="q", now=START_AT, store=store)
+    found = await gather([Marks(store), Deaf("deaf", wait=asyncio.Event())], question, deadline_s=0.05)
+    await searched.wait()
+    del question
+    for _ in range(5):
+        await asyncio.sleep(0)
+    gc.collect()
+
+    assert found.missing.keys() == {"marks", "deaf"}
+    assert told == []

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 
-from mica.errors import DuplicateEvent, StoreUnavailable
+from mica.errors import DuplicateEvent, InvalidInput, StoreUnavailable
 from mica.model import Appended, Event, EventQuery
 from mica.store import copying
 from mica.store.copying import Copied, copy
 from mica.store.ephemeral import EphemeralStore
+from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
 from mica.store.sqlite import SqliteStore
 from mica.testing import History, build, histories
+from mica.testing.postgres import Server
 
 
 @given(history=histories())
@@ -56,6 +59,56 @@ async def test_other_content_under_a_known_id_is_refused(store: Store) -> None:
     await target.append([build(1, data={"n": 2})])
     with pytest.raises(DuplicateEvent):
         await copy(store, target)
+
+
+async def test_spaces_are_not_mixed_unless_that_is_wanted(store: Store, tmp_path: Path) -> None:
+    """U-09: spaces are walls; a copy is known by its first event and may have grown since."""
+    await store.append([build(1), build(2)])
+    other = await SqliteStore.open(tmp_path / "other.db")
+    await other.append([build(2), build(9)])
+    for source, target in ((store, other), (other, store)):
+        before = await target.log(0, limit=10)
+        with pytest.raises(InvalidInput, match="holds another space"):
+            await copy(source, target)
+        assert await target.log(0, limit=10) == before
+
+    assert await copy(store, other, into_other=True) == Copied(events=2, stored=1, repeated=1)
+    backup = EphemeralStore()
+    await copy(store, backup)
+    await backup.append([build(10)])
+    await store.append([build(3)])
+    assert await copy(store, backup) == Copied(events=3, stored=1, repeated=2)
+    await other.close()
+
+
+async def test_a_space_is_not_copied_onto_itself(store: Store, tmp_path: Path) -> None:
+    """A copy that changes nothing and says «verified» would pass for a backup."""
+    await store.append([build(1)])
+    with pytest.raises(InvalidInput, match="is this space itself"):
+        await copy(store, store)
+
+    file = await SqliteStore.open(tmp_path / "file.db")
+    await file.append([build(1)])
+    (tmp_path / "link.db").symlink_to(tmp_path / "file.db")
+    link = await SqliteStore.open(tmp_path / "link.db")
+    with pytest.raises(InvalidInput, match=r"link\.db is this space itself"):
+        await copy(file, link)
+    await link.close()
+    await file.close()
+    shutil.copy(tmp_path / "file.db", tmp_path / "twin.db")
+    file, twin = [await SqliteStore.open(tmp_path / name) for name in ("file.db", "twin.db")]
+    assert await copy(file, twin) == Copied(events=1, stored=0, repeated=1)
+    await twin.close()
+    await file.close()
+
+
+async def test_one_space_of_a_server_is_itself_by_every_address(server: Server) -> None:
+    address = server.address(space="same")
+    one, other = [await PostgresStore.open(given) for given in (address, f"{address}&application_name=other")]
+    with pytest.raises(InvalidInput, match="is this space itself"):
+        await copy(one, other)
+    await one.close()
+    await other.close()
 
 
 async def test_a_store_can_be_copied_into_a_file(store: Store, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from mica.inject.mermaid import flowchart
 from mica.memory import Memory
 from mica.model import EventQuery
 from mica.select.chains import compare as compared
+from mica.select.chains import compared_fields
 
 
 @click.command()
@@ -98,6 +99,11 @@ async def compare(memory: Memory, output: Output, *, left: str, right: str, igno
     """
     runs = [await memory.chain(await memory.event(reference)) for reference in (left, right)]
     found = compared(*runs, ignore=ignore)
+    there = compared_fields(*runs)
+    for field in ignore:
+        if field not in there:
+            known = one_line(", ".join(sorted(there)), 500)
+            click.echo(f"mica: no step of either run has a field {field!r} to ignore; there are {known}", err=True)
 
     def for_people(console: Console) -> None:
         if found.is_equal:
@@ -111,7 +117,7 @@ async def compare(memory: Memory, output: Output, *, left: str, right: str, igno
             values = (
                 one_line(msgspec.json.encode(value).decode(), 200) for value in (difference.left, difference.right)
             )
-            console.print(f"  {escape(difference.field)}: {escape(' ≠ '.join(values))}", soft_wrap=True)
+            console.print(f"  {escape(one_line(difference.field, 200))}: {escape(' ≠ '.join(values))}", soft_wrap=True)
 
     document = {
         "same": found.same,

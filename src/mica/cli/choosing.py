@@ -53,7 +53,7 @@ def query_options(function: Callable[P, None]) -> Callable[P, None]:
 
     for option in (
         click.option("--errors", is_flag=True, help="Only failures."),
-        click.option("--text", help="With all of these words in its text."),
+        click.option("--text", help="With all of these words in data.text."),
         click.option("--until", type=Moment(), help="Before this time."),
         click.option("--since", type=Moment(), help="From this time on, or this long ago (2h, 3d)."),
         click.option("--name", "names", multiple=True, help="With this name; * and ? are wildcards, repeatable."),

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 import msgspec
 from rich.console import Console
+from rich.json import JSON
 from rich.markup import escape
 from rich.tree import Tree
 
 from mica.cli.choosing import field_options, query_options
-from mica.cli.output import Output, local, memory_command, one_line
+from mica.cli.output import Output, harmless, local, memory_command, one_line
 from mica.errors import UnknownEvent
 from mica.inject.documents import FULL, Fields, event_document, event_documents
 from mica.memory import Memory
@@ -135,9 +136,11 @@ def _whole(console: Console, event: Event, fields: Fields | None) -> None:
     document = event_document(event, fields or FULL)
     data = document.pop("data", None)
     for name, value in document.items():
-        console.print(f"[dim]{name:>12}[/]  {escape(_plain(value))}", soft_wrap=True)
+        console.print(f"[dim]{name:>12}[/]  {escape(harmless(_plain(value)))}", soft_wrap=True)
     if data is not None:
-        console.print_json(msgspec.json.encode(data).decode())
+        drawn = JSON(msgspec.json.encode(data).decode()).text
+        drawn.plain = harmless(drawn.plain)
+        console.print(drawn, soft_wrap=True)
 
 
 def _flat(document: Mapping[str, object], path: str = "") -> Iterator[tuple[str, object]]:
@@ -156,8 +159,9 @@ def event_text(event: Event, width: int) -> str:
     said = data.get("text") or data.get("command") or (data.get("reason") if is_tombstone(event) else None)
     parts = [part for part in (_place(data), said) if isinstance(part, str)]
     shown = ": ".join(parts) or event.body[: 4 * width].decode("utf-8", "replace")
+    failed = "✗ " if event.error else ""  # colour alone does not get through a pipe, nor to every eye
     return (
-        f"[green]{event.number}[/] [dim]{local(event.at)}[/] [{colour}]{escape(event.name)}[/] "
+        f"[green]{event.number}[/] [dim]{local(event.at)}[/] [{colour}]{failed}{escape(one_line(event.name, 200))}[/] "
         f"[dim]{escape(one_line(who, 20))}[/] {escape(one_line(shown, max(20, width)))}"
     )
 

@@ -66,19 +66,23 @@ async def follow(
 @click.command()
 @click.argument("file", default="-")
 @query_options
+@click.option("--with-ancestors", is_flag=True, help="And all that led to these, so that no parent is missing.")
 @field_options
 @memory_command
-async def export(memory: Memory, output: Output, *, file: str, asked: EventQuery, fields: Fields | None) -> None:
+async def export(
+    memory: Memory, output: Output, *, file: str, asked: EventQuery, with_ancestors: bool, fields: Fields | None
+) -> None:
     """Write events as JSON, one a line, in the order of the log. FILE is replaced as a whole, or not at all.
 
-    Without FILE, or with -, to standard output. Whole events, which is the default, can be imported again elsewhere.
-    A file is remembered, so that a later `mica purge` can take events out of it.
+    Without FILE, or with -, to standard output. Whole events, which is the default, can be imported again elsewhere; of
+    a part of the log, take --with-ancestors along, or the import will name those whose parent is missing. A file is
+    remembered, so that a later `mica purge` can take events out of it.
 
-    Example: mica events export shop.jsonl --since 7d
+    Example: mica events export shop.jsonl --since 7d --with-ancestors
     """
     count = 0
     with _written(file) as stream:
-        async for event in memory.log(asked):
+        async for event in memory.log(asked, with_ancestors=with_ancestors):
             stream.write(event_line(event, fields or FULL) + b"\n")
             count += 1
     if file != "-":
@@ -103,7 +107,11 @@ async def export(memory: Memory, output: Output, *, file: str, asked: EventQuery
     help="What wrote the file; auto looks at its first line.",
 )
 @click.option("--source", default="", metavar="NAME", help="Tells logs apart that use the same ids.")
-@click.option("--allow-orphans", is_flag=True, help="Take events whose parent is nowhere, as roots.")
+@click.option(
+    "--allow-orphans",
+    is_flag=True,
+    help="Take events whose parent is nowhere: foreign ones as roots, our own as they are.",
+)
 @making_command
 async def import_(
     memory: Memory, output: Output, *, file: Path, format_: str, source: str, allow_orphans: bool

@@ -16,11 +16,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mica.cli.output import Output, counted, json_option, size, space_name, store_options, target
-from mica.errors import InvalidInput
+from mica.errors import InvalidInput, StoreError
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.observe.clients import claude_code
 from mica.settings import Settings, load_settings
+from mica.store.blocks import BLOCK_EVENTS
 from mica.store.importing import Imported
 from mica.store.importing import Progress as Step
 from mica.store.space import file_of, space_spoken_of
@@ -89,12 +90,13 @@ def import_(client: str, path: Path | None, store: str | None, space: str | None
     """Read transcripts of a coding agent, newest first; what was read before is not read again.
 
     PATH is a file or a folder; without it, the folder where the agent keeps them. Each transcript goes into the
-    space of the directory it speaks of, unless --store or --space names one. Exits 1 when something could not be read.
+    space of the directory it speaks of, unless --store or --space names one. When there is enough of it, what is older
+    than a day is aged, as `mica age` does. Exits 1 when something could not be read.
 
     Example: mica import claude-code ~/.claude/projects
     """
     settings = load_settings()
-    into = target(settings, store, space) if store or space else settings.store
+    into = target(settings, store, space) if store is not None or space is not None else settings.store
     folder = path or settings.transcripts
     if not folder.exists():
         raise InvalidInput(f"{folder} does not exist; give the folder where {client} keeps its transcripts")
@@ -201,7 +203,7 @@ class Bar:
         self._bar.start()
 
     async def run(self, memory: Memory, plan: Plan) -> Imported:
-        """Import a plan's files, and show how far it is."""
+        """Import a plan's files, age what is old among the events, and show how far it is."""
         start = self._before
         self._before += plan.size_bytes
 
@@ -209,4 +211,22 @@ class Bar:
             said = f"{space_name(plan.target)}: {step.events:,} events, {size(step.bytes_done)} of {size(step.bytes)}"
             self._bar.update(self._task, completed=start + step.bytes_done, said=said)
 
-        return await memory.import_transcripts(plan.files, root=plan.roots, on_progress=advance)
+        done = await memory.import_transcripts(plan.files, root=plan.roots, on_progress=advance)
+        if done.events:
+            await self._age(memory, space_name(plan.target))
+        return done
+
+    async def _age(self, memory: Memory, name: str) -> None:
+        """A space that only commands use has nobody else to age it, and most of what was imported is old.
+
+        Blocks are not put together later, so that what fills none waits for the next import.
+        """
+
+        def say(count: int) -> None:
+            self._bar.update(self._task, said=f"{name}: stored; {count:,} older events made smaller")
+
+        say(0)
+        try:
+            await memory.age(at_least=BLOCK_EVENTS, on_progress=say)
+        except StoreError as error:  # all is stored, and `mica age` or the next import makes it smaller
+            click.echo(f"mica: {name} is imported, but its older events were not made smaller: {error}", err=True)

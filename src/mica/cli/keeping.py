@@ -109,16 +109,20 @@ async def verify(memory: Memory, output: Output) -> None:
 
 @click.command()
 @click.argument("destination", metavar="TARGET")
+@click.option("--into-other", is_flag=True, help="Also into a store that holds another space; the two become one.")
 @memory_command
-async def copy(memory: Memory, output: Output, *, destination: str) -> None:
+async def copy(memory: Memory, output: Output, *, destination: str, into_other: bool) -> None:
     """Copy this space into another store, and prove that everything is there. Run it again to go on.
 
-    TARGET is a file, made if need be, or an address, postgresql://…
+    TARGET is a file, made if need be, or an address, postgresql://… It is empty or a copy of this space, which is known
+    by its first event.
 
     Example: mica copy backup.db --space sample
     """
     with Console(stderr=True).status("copying") as status:
-        done = await memory.copy_to(destination, on_progress=lambda count: status.update(f"{count:,} events"))
+        done = await memory.copy_to(
+            destination, into_other=into_other, on_progress=lambda count: status.update(f"{count:,} events")
+        )
 
     def for_people(console: Console) -> None:
         said = f"{counted(done.events, 'event')} in {shown(destination)}, {done.stored:,} of them new; verified"
@@ -148,7 +152,8 @@ async def rebuild(memory: Memory, output: Output) -> None:
 async def age(memory: Memory, output: Output, *, older_than: timedelta) -> None:
     """Turn older events into what takes less room. Nothing is lost, and every question is answered as before.
 
-    A process that stays does this by itself; a space that only commands use needs it now and then.
+    A process that stays does this by itself, and so does `mica import`; a space that only other commands use needs it
+    now and then.
 
     Example: mica age --older-than 3d
     """

@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.output import Output, counted, local, making_command, memory_command, one_line
+from mica.errors import StoreError
 from mica.memory import Memory
+from mica.observe.redact import redact
 
 
 @click.command()
@@ -34,6 +36,9 @@ async def mark(
 ) -> None:
     """Record an observation. Without TEXT it is read from standard input; secrets are redacted.
 
+    While the store is away or cannot be written it is kept beside it, without a position yet, and stored later: do not
+    mark it again.
+
     Example: mica mark "The cookie is set before the redirect" --tag gotcha
     """
     if not text and sys.stdin.isatty():
@@ -42,12 +47,19 @@ async def mark(
     led = None if parent is None else await memory.event(parent)
     with memory.context(session=session, agent=agent, parent=led):
         ref = memory.mark(words, tags=tags, why=why, origin="agent" if agent else "user")
-    stored = await memory.event(ref.id)
+    try:
+        stored = await memory.event(ref.id)
+    except StoreError as error:  # the store is away; what was emitted is not
+        await memory.durable()
+        click.echo(f"mica: {error}", err=True)
+        number, position = "kept here, stored when the store can be written again", None
+    else:
+        number, position = stored.number, stored.position
 
     def for_people(console: Console) -> None:
-        console.print(f"[green]{stored.number}[/]  {ref.id}", soft_wrap=True)
+        console.print(f"[green]{number}[/]  {ref.id}", soft_wrap=True)
 
-    output.show({"id": ref.id, "position": stored.position, "text": stored.data["text"]}, for_people)
+    output.show({"id": ref.id, "position": position, "text": redact(words)}, for_people)
 
 
 @click.command()

@@ -6,8 +6,8 @@ import asyncio
 import functools
 import re
 import signal
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Concatenate, ParamSpec
@@ -17,7 +17,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from mica.errors import InvalidInput
+from mica.errors import InvalidInput, UnknownSpace
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.settings import Settings, load_settings
@@ -25,7 +25,8 @@ from mica.store.space import SUFFIX, file_of, is_address, shown, space_of
 
 P = ParamSpec("P")
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What drives a terminal, or makes it show characters in another order than they stand in.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 WIDTH_WITHOUT_TERMINAL = 120  # a pipe has no width; lines stay readable in a log
 
 
@@ -65,7 +66,7 @@ def memory_command(
 ) -> Callable[P, None]:
     """A command that reads one space: adds --store, --space and --json, opens the memory and closes it.
 
-    A space that does not exist is empty; reading it does not make it.
+    The directory's own space is empty while it does not exist; reading makes none, and one that was named must exist.
     """
     return _opened(function, makes=False)
 
@@ -84,13 +85,10 @@ def _opened(function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
         as_json, store, space = (kwargs.pop(name) for name in ("as_json", "store", "space"))
         settings = load_settings()
         place = target(settings, store, space)
-        if not makes and not exists(place):
-            if store is not None:
-                raise InvalidInput(f"there is no store {store}; `mica mark` or `mica import` with this option makes it")
-            place = ":memory:"
+        opening = open_memory(place, settings=settings) if makes else reading(place, settings=settings)
 
         async def opened() -> None:
-            async with open_memory(place, settings=settings) as memory:
+            async with opening as memory:
                 await function(memory, Output(as_json=bool(as_json)), *args, **kwargs)
 
         asyncio.run(opened())
@@ -98,10 +96,32 @@ def _opened(function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
     return json_option(store_options(run))
 
 
+@asynccontextmanager
+async def reading(place: Path | str, *, settings: Settings) -> AsyncIterator[Memory]:
+    """What is there; nothing where the space of a directory is not made yet. Raises UnknownSpace for another."""
+    try:
+        memory = await open_memory(place, settings=settings, must_exist=True)
+    except UnknownSpace:
+        if _is_named(place):
+            raise
+        memory = await open_memory(":memory:", settings=settings)
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+def _is_named(place: Path | str) -> bool:
+    """Whether somebody gave the name of a space, by which another would be meant than the directory's own."""
+    return "space" in parse_qs(urlsplit(str(place)).query) if is_address(place) else isinstance(place, str)
+
+
 def target(settings: Settings, store: object, space: object) -> Path | str:
     """What the options name. Raises InvalidInput when there is no such space."""
     if store is not None and space is not None:
         raise click.UsageError("give --store or --space, not both")
+    if store == "":
+        raise click.UsageError("--store needs a file or an address, such as space.db or postgresql://…")
     if store is not None:
         return str(store)
     if space is None:
@@ -165,18 +185,19 @@ class Span(click.ParamType[timedelta]):
         return timedelta(**{UNITS[match[2]]: int(match[1])})
 
 
-def exists(place: Path | str) -> bool:
-    return str(place) == ":memory:" or "://" in str(place) or Path(place).expanduser().exists()
-
-
 def counted(number: int, noun: str) -> str:
     """A number with its noun, as people say it."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def harmless(text: str) -> str:
+    """A text of the same length without characters that would drive a terminal."""
+    return CONTROL.sub(" ", text)
+
+
 def one_line(text: str, width: int) -> str:
     """The beginning of a text on one line, without characters that would drive a terminal."""
-    flat = " ".join(CONTROL.sub(" ", text[: 4 * width]).split())
+    flat = " ".join(harmless(text[: 4 * width]).split())
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 

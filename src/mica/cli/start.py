@@ -18,7 +18,6 @@ from mica.cli.importing import STOPPED, Bar, Plan, Plans, planned, say_imported
 from mica.cli.output import (
     Output,
     counted,
-    exists,
     json_option,
     memory_command,
     size,
@@ -27,7 +26,7 @@ from mica.cli.output import (
     target,
 )
 from mica.cli.view import first_look
-from mica.errors import MicaError
+from mica.errors import MicaError, UnknownSpace
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.model import EventQuery
@@ -56,7 +55,7 @@ def up(transcripts: Path | None, store: str | None, space: str | None, *, yes: b
     Example: mica up --yes
     """
     settings = load_settings()
-    into = target(settings, store, space) if store or space else settings.store
+    into = target(settings, store, space) if store is not None or space is not None else settings.store
     folder = transcripts or settings.transcripts
     found = (
         planned(folder, settings=settings, into=into) if folder.exists() else Plans(plans=[], strange=[], unreadable={})
@@ -84,8 +83,11 @@ async def _waiting(plans: Sequence[Plan], settings: Settings) -> int:
     """How many transcripts have something new."""
     count = 0
     for plan in plans:
-        async with open_memory(plan.target if exists(plan.target) else ":memory:", settings=settings) as memory:
-            count += len(await memory.unread(plan.files))
+        try:
+            async with open_memory(plan.target, settings=settings, must_exist=True) as memory:
+                count += len(await memory.unread(plan.files))
+        except UnknownSpace:
+            count += len(plan.files)
     return count
 
 

@@ -15,12 +15,21 @@ import msgspec
 from mica.errors import InvalidEvent, InvalidInput
 from mica.inject.documents import event_document
 from mica.model import PURGED, Context, Event, EventId, split_id
+from mica.observe import segment
+
+BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside its file
+DATABASE = b"SQLite format 3\0"
 
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """Where to write a file that takes the place of the old one when all is written. Raises InvalidInput."""
+    """Where to write a file that takes the place of the old one when all is written.
+
+    Raises InvalidInput when that cannot be done, or when the old one is a store or a part of one.
+    """
     try:
+        if _is_of_a_store(path):
+            raise InvalidInput(f"{path} is a database or a part of one, which would be lost; give another file")
         if path.exists() and not path.is_file():  # a device or a pipe
             with path.open("wb") as stream:
                 yield stream
@@ -39,6 +48,21 @@ def written(path: Path) -> Iterator[IO[bytes]]:
                 raise
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _is_of_a_store(path: Path) -> bool:
+    if _begins(path, DATABASE) or _begins(path, segment.MAGIC) or path.suffix == segment.SUFFIX:
+        return True
+    beside = next((ending for ending in BESIDE if path.name.endswith(ending)), "")
+    # A log may hold what its database does not have yet, and one of another kind than SQLite's would be deleted.
+    return bool(beside) and _begins(path.with_name(path.name.removesuffix(beside)), DATABASE)
+
+
+def _begins(path: Path, magic: bytes) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(len(magic)) == magic
 
 
 class _Scope(msgspec.Struct):

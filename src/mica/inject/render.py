@@ -20,7 +20,7 @@ SAFE_SHARE = 0.85  # of what a real tokenizer counts, an estimate is at least th
 
 _FENCE = re.compile(r"<(?=\s*/?\s*memory\b)", re.IGNORECASE)
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]"
+    r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028-\u202e\u2066-\u2069]"
 )  # what could end a line or hide text; tabs and newlines stay
 
 

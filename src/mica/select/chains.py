@@ -80,6 +80,11 @@ def compare(left: Sequence[Event], right: Sequence[Event], *, ignore: Collection
     return Comparison(same=len(left))
 
 
+def compared_fields(*runs: Iterable[Event]) -> set[str]:
+    """The fields that a comparison of these runs looks at, as `ignore` names them."""
+    return {field for run in runs for event in run for field in _facts(event, {})}
+
+
 async def replay(
     chain: Iterable[Event],
     *,

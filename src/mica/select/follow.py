@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 from mica.errors import StoreUnavailable
-from mica.model import Event, EventQuery
+from mica.model import Event, EventId, EventQuery
 from mica.store.matching import matcher
 from mica.store.protocol import Store
 
@@ -114,3 +114,23 @@ async def history(store: Store, query: EventQuery, *, after: int) -> AsyncIterat
             after = event.position or after
             if fits(event):
                 yield event
+
+
+async def history_with_ancestors(store: Store, query: EventQuery, *, after: int) -> AsyncIterator[Event]:
+    """The same, and all that led to these events, also from before: no parent is missing. It reads the log twice."""
+    known: set[EventId] = set()
+    positions: set[int | None] = set()
+    parents: set[EventId] = set()
+    async for event in history(store, query, after=after):
+        known.add(event.id)
+        positions.add(event.position)
+        if event.parent_id is not None:
+            parents.add(event.parent_id)
+    for parent in parents:
+        if parent not in known and (event_above := await store.event(parent)) is not None:
+            for event in (event_above, *await store.ancestors(parent)):
+                known.add(event.id)
+                positions.add(event.position)
+    async for event in history(store, EventQuery(), after=0):
+        if event.position in positions:
+            yield event

@@ -9,7 +9,7 @@ import msgspec
 
 from mica.errors import MicaError
 from mica.model import Passage
-from mica.select.sources import Question, Source
+from mica.select.sources import Question, Source, heed
 
 COLLECT_SHARE = 0.8  # of the deadline; the rest is for choosing and rendering
 
@@ -39,5 +39,7 @@ async def gather(sources: Sequence[Source], question: Question, *, deadline_s: f
                 missing[name] = str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
     finally:
         for task in tasks.values():
+            task.add_done_callback(heed)
             task.cancel()
+        question.end()
     return Gathered(passages=tuple(passages), missing=missing)

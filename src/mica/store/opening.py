@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from mica.errors import InvalidInput
+from mica.errors import InvalidInput, UnknownSpace
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
 from mica.store.protocol import Store
@@ -13,18 +13,23 @@ from mica.store.space import is_address, shown, space_of
 from mica.store.sqlite import SqliteStore
 
 
-async def open_store(target: str | Path | None, *, settings: Settings) -> Store:
-    """The store that a target names."""
+async def open_store(target: str | Path | None, *, settings: Settings, must_exist: bool = False) -> Store:
+    """The store that a target names, made if need be; raises UnknownSpace where it must exist and does not."""
+    if target == "":
+        raise InvalidInput("'' names no store; give a file, `postgresql://…` or `:memory:`")
     if str(target) == ":memory:":
         return EphemeralStore()
     if str(target).startswith(("postgresql://", "postgres://")):
         from mica.store.postgres import PostgresStore  # an extra
 
         here = space_of(Path.cwd(), home=settings.home)
-        return await PostgresStore.open(str(target), space=here.name, home=settings.home)
+        return await PostgresStore.open(str(target), space=here.name, home=settings.home, must_exist=must_exist)
     if target is not None and is_address(target):
         raise InvalidInput(f"no store for the address {shown(target)!r}; give a file, `postgresql://…` or `:memory:`")
-    return await SqliteStore.open(_file(target, settings))
+    file = _file(target, settings)
+    if must_exist and not file.exists():
+        raise UnknownSpace(str(target or file))
+    return await SqliteStore.open(file)
 
 
 async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, MicaError, StoreUnavailable
+from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, MicaError, StoreUnavailable, UnknownSpace
 from mica.model import (
     Appended,
     Claim,
@@ -132,6 +132,7 @@ class PostgresStore:
         self._clock = clock
         self._pool: Pool | None = pool
         self._is_ready = False  # the schema was found in this version, and the space in it
+        self._must_exist = False  # the space: it is not made
         self._readying = asyncio.Lock()
         self._listener: Listener | None = None
         self._space = ""
@@ -147,16 +148,24 @@ class PostgresStore:
 
     @classmethod
     async def open(
-        cls, address: str, *, space: str = "main", home: Path | None = None, clock: Clock = utc_now
+        cls,
+        address: str,
+        *,
+        space: str = "main",
+        home: Path | None = None,
+        clock: Clock = utc_now,
+        must_exist: bool = False,
     ) -> PostgresStore:
         """The store at `postgresql://user@host/database?space=NAME`; `space` is the name where the address has none.
 
         Below `home` is what waits on this machine while the server cannot be reached. A space that was opened from
-        there before is opened then, too; what is asked of it raises StoreUnavailable until the server is back.
+        there before is opened then, too; what is asked of it raises StoreUnavailable until the server is back. Raises
+        UnknownSpace for one that must exist and does not.
         """
         parsed = parse_address(address, space=space)
         try:
             store = cls(parsed, await connect(parsed), home=home, clock=clock)
+            store._must_exist = must_exist
             try:
                 await store._get_ready()
             except BaseException:
@@ -668,6 +677,8 @@ class PostgresStore:
         find = "SELECT number, id, generation FROM spaces WHERE name = $1"
         async with self._transaction(WRITE) as connection:
             row = await connection.fetchrow(find, name)
+            if row is None and self._must_exist:
+                raise UnknownSpace(self.location)
             if row is None:
                 await connection.execute(
                     "INSERT INTO spaces (id, name, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",

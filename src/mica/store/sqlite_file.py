@@ -31,6 +31,8 @@ APPLICATION_ID = 0x6D696361  # "mica" in the file's header: a foreign database i
 
 def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
     """A connection to a store of this version; made or migrated if need be, read-only where writing is not allowed."""
+    if path.is_dir():
+        raise NotAStore(f"{path} is a directory; give a file, such as {path / 'space.db'}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

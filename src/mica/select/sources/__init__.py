@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from mica.model import Passage
 from mica.select.rank import Hit
 from mica.select.search import search
 from mica.store.protocol import Store
+
+R = TypeVar("R")
 
 LIMIT = 200  # passages from one source; 4,000 tokens of short marks are about as many
 
@@ -31,7 +33,19 @@ class Question:
             return []
         if self._search is None:
             self._search = asyncio.ensure_future(search(self._store, self.query, limit=self.limit, now=self.now))
+            self._search.add_done_callback(heed)
         return await asyncio.shield(self._search)
+
+    def end(self) -> None:
+        """Nobody waits for an answer any more."""
+        if self._search is not None:
+            self._search.cancel()
+
+
+def heed(task: asyncio.Future[R]) -> None:
+    """Take note of how a task ended that nobody may be waiting for: the deadline has named it as missing already."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Source(Protocol):
