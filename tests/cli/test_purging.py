@@ -166,6 +166,9 @@ def test_one_interrupt_ends_a_question(shell: Shell, argument: str, asked: bytes
             some = os.read(it.stderr.fileno(), 1_000)
             assert some, shown
             shown += some
+        # Between showing a question and reading the answer Python would notice a signal only after the read.
+        while not subprocess.check_output(["ps", "-o", "state=", "-p", str(it.pid)]).startswith(b"S"):
+            pass
         it.send_signal(signal.SIGINT)
         try:
             out, rest = it.communicate(timeout=20)
