@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import click
@@ -15,6 +16,7 @@ from mica.cli.output import Moment, Output, counted, interruptible, local, memor
 from mica.errors import InvalidInput
 from mica.inject.documents import event_documents
 from mica.memory import Memory
+from mica.model import Ref
 from mica.store.purging import BY_HAND, Purged
 from mica.store.retention import OFF
 
@@ -209,12 +211,7 @@ async def pin(memory: Memory, output: Output, *, references: tuple[str, ...]) ->
 
     Example: mica pin 12
     """
-    events = [await memory.event(reference) for reference in references]
-    memory.pin(*events)
-    output.show(
-        {"pinned": [event.id for event in events]},
-        lambda console: console.print(f"pinned {counted(len(events), 'event')}"),
-    )
+    await _record(memory, output, references, memory.pin, "pinned")
 
 
 @click.command()
@@ -225,9 +222,14 @@ async def unpin(memory: Memory, output: Output, *, references: tuple[str, ...]) 
 
     Example: mica unpin 12
     """
+    await _record(memory, output, references, memory.unpin, "unpinned")
+
+
+async def _record(
+    memory: Memory, output: Output, references: Sequence[str], record: Callable[..., Ref], done: str
+) -> None:
+    """Pin or unpin events, and say so."""
     events = [await memory.event(reference) for reference in references]
-    memory.unpin(*events)
-    output.show(
-        {"unpinned": [event.id for event in events]},
-        lambda console: console.print(f"unpinned {counted(len(events), 'event')}"),
-    )
+    record(*events)
+    ids = [event.id for event in events]
+    output.show({done: ids}, lambda console: console.print(f"{done} {counted(len(ids), 'event')}"))
