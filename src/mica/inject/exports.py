@@ -16,6 +16,7 @@ from mica.errors import InvalidEvent, InvalidInput
 from mica.inject.documents import event_document
 from mica.model import PURGED, Context, Event, EventId, split_id
 from mica.observe import segment
+from mica.observe.logs import ExportedContext
 
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside its file
 DATABASE = b"SQLite format 3\0"
@@ -65,22 +66,13 @@ def _begins(path: Path, magic: bytes) -> bool:
         return stream.read(len(magic)) == magic
 
 
-class _Scope(msgspec.Struct):
-    session: str | None = None
-    agent: str | None = None
-    user: str | None = None
-    task: str | None = None
-    correlation: str | None = None
-    labels: dict[str, str] = {}
-
-
 class _Line(msgspec.Struct):
     """What a line says of an event; what it leaves out is None or empty."""
 
     id: EventId
     name: str | None = None
     at: datetime | None = None
-    context: _Scope | None = None
+    context: ExportedContext | None = None
     data: msgspec.Raw = msgspec.Raw()
 
     def event(self) -> Event | None:

@@ -207,13 +207,19 @@ def _raise(path: str | Path, problems: Sequence[tuple[int, str]]) -> None:
 # -- Our own exports ------------------------------------------------------------------------------------------
 
 
-class _ExportedContext(msgspec.Struct, forbid_unknown_fields=True):
+class ExportedContext(msgspec.Struct):
+    """A context as a line of an export says it; what it leaves out is None or empty."""
+
     session: str | None = None
     agent: str | None = None
     user: str | None = None
     task: str | None = None
     correlation: str | None = None
     labels: dict[str, str] = {}
+
+
+class _ExportedContext(ExportedContext, forbid_unknown_fields=True):
+    """One that is imported: a field that we do not know would be lost."""
 
 
 class _Exported(msgspec.Struct, forbid_unknown_fields=True):
