@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -52,6 +53,12 @@ def whole(core: SqliteCore) -> list[Event]:
     return core.log(0, limit=1_000_000)
 
 
+def thawed(core: SqliteCore, positions: Iterable[int]) -> int:
+    """Make these rows again, as a purge does."""
+    with core._writing():
+        return core._thaw(positions)
+
+
 def test_aged_events_leave_their_rows_and_are_found_everywhere(tmp_path: Path) -> None:
     """TE-14, TE-20: one log; `sizes` tells how much of it has aged."""
     core = SqliteCore(tmp_path / "space.db")
@@ -80,7 +87,7 @@ def test_the_latest_of_one_moment_are_found_in_whichever_block_they_are(tmp_path
     for limit in (1, 5, 10, 15, 25):
         found = core.events(EventQuery(limit=limit))
         assert [event.position for event in found] == list(range(31 - limit, 31))
-    core.thaw(range(1, 11))
+    thawed(core, range(1, 11))
     core.age(LATER, limit=10)  # the first events are now in the last block
     for limit in (1, 5, 10, 15, 25):
         found = core.events(EventQuery(limit=limit))
@@ -190,12 +197,12 @@ def test_aged_events_become_rows_again_for_what_must_change_them(tmp_path: Path)
     before = whole(core)
     aged(core, limit=100)
 
-    assert core.thaw([5, 6, 401, 999]) == 3
+    assert thawed(core, [5, 6, 401, 999]) == 3
 
     assert core.sizes().aged == 398
     assert whole(core) == before
     assert core.verify() == []
-    assert core.thaw(range(1, 101)) == 98
+    assert thawed(core, range(1, 101)) == 98
     assert core.sizes().aged == 300
     assert whole(core) == before
     assert aged(core) == 101
@@ -398,7 +405,7 @@ def test_what_one_process_remembers_is_right_after_another_has_aged(tmp_path: Pa
     two.age(LATER, limit=30)
     first = whole(one)
     two.age(LATER, limit=30)
-    two.thaw([3])
+    thawed(two, [3])
     assert whole(one) == first
     assert one.append([*events, build(500, parent=events[-1])]) == Appended(stored=1, repeated=60)
     assert one.verify() == []

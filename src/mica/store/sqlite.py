@@ -108,7 +108,6 @@ class SqliteStore:
     sizes = threaded(SqliteCore.sizes)
     verify = threaded(SqliteCore.verify)
     rebuild = threaded(SqliteCore.rebuild)
-    thaw = threaded(SqliteCore.thaw)
     keep_purge = threaded(SqliteCore.keep_purge)
     purges = threaded(SqliteCore.purges)
 

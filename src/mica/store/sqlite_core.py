@@ -388,13 +388,8 @@ class SqliteCore:
                 self._connection.pragma("wal_checkpoint", "truncate")
         return moved
 
-    def thaw(self, positions: Sequence[int]) -> int:
-        """Turn the events in blocks at these positions into rows again, for what must change them; how many."""
-        with self._writing():
-            return self._thaw(positions)
-
     def _thaw(self, positions: Iterable[int]) -> int:
-        """The same inside of a transaction."""
+        """Turn the events in blocks at these positions into rows again, for what must change them; how many."""
         rows = self._blocks.take_out(positions) if self._blocks.is_used else []
         self._connection.executemany(_INSERT, [self._thawed(row) for row in rows])
         return len(rows)
