@@ -396,8 +396,10 @@ async def test_the_background_tries_again_by_itself(home: Settings, monkeypatch:
     store = UnsteadyStore(StoreUnavailable("gone"), StoreUnavailable("gone"))
     memory = await opened(store, home)
     memory.emit("one")
-    while not (await store.sizes()).events:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        while not (await store.sizes()).events:
+            await asyncio.sleep(0)
+    assert [event.name for event in await store.log(0, limit=10)] == ["one"]
     await memory.close()
 
 

@@ -154,8 +154,10 @@ def has_others(folder: Path, *, known: Collection[str]) -> bool:
     """Whether a writer that is not known has a folder here, alive or not."""
     try:
         return any(name not in known and not name.startswith(".") for name in os.listdir(folder))  # noqa: PTH208 - every read
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError as error:
+        raise StoreUnavailable(f"cannot look into {folder}: {error.strerror}; events may wait there") from error
 
 
 def damaged_in(folder: Path | None) -> list[str]:
