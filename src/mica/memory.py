@@ -74,6 +74,7 @@ class Memory:
         self, store: Store, *, settings: Settings, clock: Clock = utc_now, sources: Sequence[Source] = ()
     ) -> None:
         self._store = store
+        self._space = store.space
         self._settings = settings
         self._clock = clock
         self._base = received(settings.carrier, space=store.space)
@@ -102,7 +103,7 @@ class Memory:
     @property
     def here(self) -> Here:
         """The context that an event emitted now would be given, and the parent it would descend from."""
-        return current(self._store.space) or self._base
+        return current(self._space) or self._base
 
     @property
     def age_s(self) -> float | None:
@@ -121,20 +122,8 @@ class Memory:
         **labels: str,
     ) -> Scope:
         """A `with` block, or a decorator, in which events come from here. What is not given is inherited."""
-
-        def enter() -> Here:
-            return narrowed(
-                self.here,
-                parent=parent,
-                labels=labels,
-                session=session,
-                agent=agent,
-                user=user,
-                task=task,
-                correlation=correlation,
-            )
-
-        return Scope(self._store.space, enter)
+        given = parent, labels, session, agent, user, task, correlation
+        return Scope(self._space, narrowed, self._space, self._base, *given)
 
     async def resumed(self, session: str) -> Scope:
         """A `with` block that goes on where a session stopped, here or in a process that is gone.
@@ -148,11 +137,11 @@ class Memory:
                 f"there is no session {session!r} in this space; `mica sessions` shows those that are open"
             )
         here = Here(last[0].context, last[0].ref)
-        return Scope(self._store.space, lambda: here)
+        return Scope(self._space, lambda: here)
 
     def received(self, fields: Mapping[str, str]) -> Scope:
         """A `with` block that goes on where the sender of these headers, `_meta` fields or variables was."""
-        return Scope(self._store.space, lambda: received(fields, space=self._store.space))
+        return Scope(self._space, lambda: received(fields, space=self._space))
 
     def carrier(self) -> dict[str, str]:
         """Where we are, for HTTP headers and MCP `_meta`."""

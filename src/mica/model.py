@@ -121,22 +121,18 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 return  # as almost always: contexts have most of their words in common
         except TypeError:
             pass  # something that is no text
-        given = [value for value in fields if value is not None]
-        for name, value in zip(self.__struct_fields__, fields, strict=False):
-            if value is not None:
-                _check_label(name, value)
-        for name, value in self.labels:
+        named = zip(self.__struct_fields__, fields, strict=False)
+        given = [(name, value) for name, value in named if value is not None] + [*self.labels]
+        for name, value in given:
             _check_label(name, value)
-            given += name, value
         if len(_checked) > CHECKED_MAX:
             _checked.intersection_update({None})
             _checked_labels.clear()
-        _checked.update(given)
-        _checked_labels.update(given)
+        _checked.update(chain.from_iterable(given))
+        _checked_labels.update(chain.from_iterable(given))
 
-    def with_(
+    def with_(  # noqa: PLR0917 - by place: a block is opened for every few events
         self,
-        *,
         labels: Mapping[str, str] | None = None,
         session: str | None = None,
         agent: str | None = None,
@@ -145,13 +141,20 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         correlation: str | None = None,
     ) -> Context:
         """This context with some fields replaced and labels added. Raises InvalidContext on a bad value."""
+        if self is not EMPTY:
+            session = self.session if session is None else session
+            agent = self.agent if agent is None else agent
+            user = self.user if user is None else user
+            task = self.task if task is None else task
+            correlation = self.correlation if correlation is None else correlation
+            labels = {**dict(self.labels), **labels} if labels else dict(self.labels)
         context = Context(
-            session=self.session if session is None else session,
-            agent=self.agent if agent is None else agent,
-            user=self.user if user is None else user,
-            task=self.task if task is None else task,
-            correlation=self.correlation if correlation is None else correlation,
-            labels=tuple(sorted({**dict(self.labels), **labels}.items())) if labels else self.labels,
+            session=session,
+            agent=agent,
+            user=user,
+            task=task,
+            correlation=correlation,
+            labels=tuple(sorted(labels.items())) if labels else (),
         )
         context.check()
         return context
@@ -168,6 +171,8 @@ def _context_id(context: Context) -> ContextId:
 
 
 def _check_label(name: str, value: object) -> None:
+    if isinstance(name, str) and isinstance(value, str) and _checked_labels.issuperset((name, value)):
+        return
     if isinstance(value, Mapping):
         keywords = ", ".join(f"{key}={inner!r}" for key, inner in value.items())
         raise InvalidContext(f"context {name}={value!r} is a mapping; give labels as keywords: context({keywords})")
