@@ -3,6 +3,7 @@
 MicaError
 ├── InvalidInput            a value from outside cannot be used
 │   ├── InvalidEvent        an event that cannot be stored as it is
+│   │   └── LawBroken       a crystal that breaks a law
 │   ├── InvalidContext      a context, label or carrier that cannot be used
 │   └── InvalidSettings     a settings file or environment variable
 ├── UnknownEvent            no event has this id or position
@@ -33,6 +34,14 @@ class InvalidInput(MicaError):
 
 class InvalidEvent(InvalidInput):
     """An event cannot be stored as it is."""
+
+
+class LawBroken(InvalidEvent):
+    """A crystal breaks a law: provenance, levels, time, compression, or that no source has two live crystals."""
+
+    def __init__(self, law: str, reason: str) -> None:
+        super().__init__(f"this crystal breaks the law of {law}: {reason}")
+        self.law = law
 
 
 class InvalidContext(InvalidInput):

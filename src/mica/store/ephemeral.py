@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from operator import attrgetter
 
 import msgspec
 
-from mica.errors import ClaimLost, DuplicateEvent, StoreUnavailable
+from mica.crystals import (
+    CRYSTAL,
+    RETRACTED,
+    Crystal,
+    CrystalQuery,
+    check_laws,
+    crystal_of,
+    fact_of,
+    overlap,
+    retracted_by,
+)
+from mica.errors import ClaimLost, DuplicateEvent, LawBroken, StoreUnavailable
 from mica.model import (
     MARK,
     Appended,
@@ -45,6 +57,8 @@ class EphemeralStore:
         self._log: list[Event] = []  # position is the index plus one
         self._by_id: dict[str, Event] = {}
         self._counts: dict[int, Counter[str]] = {}  # terms of each searchable event, by position
+        self._crystals: dict[EventId, Crystal] = {}
+        self._retracted: set[EventId] = set()
         self._work: dict[tuple[str, str], _Row] = {}
         self._outstanding = Outstanding()
         self._generation = 0
@@ -79,7 +93,14 @@ class EphemeralStore:
             fresh[event.id] = msgspec.structs.replace(self._outstanding.applied(event), position=position)
         self._log.extend(fresh.values())
         self._by_id |= fresh
-        self._index(fresh.values())
+        try:
+            self._index(fresh.values())
+        except LawBroken:
+            del self._log[len(self._log) - len(fresh) :]
+            for identifier in fresh:
+                del self._by_id[identifier]
+            await self.rebuild()
+            raise
         return Appended(stored=len(fresh), repeated=repeated)
 
     async def event(self, identifier: EventId) -> Event | None:
@@ -130,7 +151,7 @@ class EphemeralStore:
 
     async def postings(self, wanted: Sequence[str]) -> Postings:
         self._check_open()
-        marks = {event.position: event for event in self._log if event.name == MARK and event.position in self._counts}
+        marks = {event.position: event for event in self._log if self._is_mark(event)}
         lengths = {position: self._length(position) for position in marks if position}
         return gathered(
             {
@@ -146,7 +167,7 @@ class EphemeralStore:
 
     async def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         self._check_open()
-        marks = [e for e in self._ordered(lambda event: event.name == MARK) if e.position in self._counts]
+        marks = self._ordered(self._is_mark)
         found: dict[int, Text] = {}
         wanted = {event.position: event for event in marks if event.position in set(positions)}
         for session in {event.context.session for event in wanted.values()}:
@@ -169,6 +190,35 @@ class EphemeralStore:
                         session_length=length if session is not None else own,
                     )
         return [found[position] for position in sorted(found)]
+
+    async def crystals(self, query: CrystalQuery) -> list[Crystal]:
+        self._check_open()
+        superseded, sealed = self._superseded(), self._sealed()
+        found = [
+            crystal
+            for crystal in self._crystals.values()
+            if (query.level is None or crystal.level == query.level)
+            and (query.period is None or crystal.period == query.period)
+            and (query.since is None or crystal.end_at >= query.since)
+            and (query.until is None or crystal.start_at < query.until)
+            and (query.is_live is None or (crystal.id not in superseded) == query.is_live)
+            and (query.is_sealed is None or (crystal.id in sealed) == query.is_sealed)
+        ]
+        found.sort(key=lambda crystal: (crystal.end_at, crystal.position))
+        return found if query.limit is None else found[max(0, len(found) - query.limit) :]
+
+    async def unsealed(self, *, limit: int) -> list[Event]:
+        self._check_open()
+        sealed = self._sealed()
+        return [event for event in self._ordered(self._is_mark) if event.id not in sealed][:limit]
+
+    async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
+        self._check_open()
+        found = set(identifiers)
+        for crystal in self._crystals.values():  # in order: what a crystal rests on comes before it
+            if found.intersection(crystal.sources):
+                found.add(crystal.id)
+        return [crystal for crystal in self._crystals if crystal in found.difference(identifiers)]
 
     async def agents(self) -> list[str]:
         self._check_open()
@@ -247,7 +297,11 @@ class EphemeralStore:
     async def rebuild(self) -> int:
         self._check_open()
         self._counts.clear()
-        self._index(self._log)
+        self._crystals.clear()
+        self._retracted.clear()
+        for event in self._log:
+            with suppress(LawBroken):  # one that a purge has left without its sources
+                self._index([event])
         return len(self._log)
 
     @property
@@ -262,6 +316,8 @@ class EphemeralStore:
             position = event.position or 0
             self._by_id[event.id] = self._log[position - 1] = tombstone(event, told)
             self._counts.pop(position, None)
+            self._crystals.pop(event.id, None)
+            self._retracted.discard(event.id)
         self._generation += bool(content)
         return len(content)
 
@@ -301,6 +357,34 @@ class EphemeralStore:
         for event in events:
             if event.position and (text := searchable_text(event)) is not None:
                 self._counts[event.position] = Counter(terms(text))
+            if event.name == CRYSTAL:
+                self._add(crystal_of(event))
+            elif event.name == RETRACTED:
+                self._retracted.add(retracted_by(event))
+
+    def _add(self, crystal: Crystal) -> None:
+        facts = {}
+        for source in filter(None, map(self._by_id.get, crystal.sources)):
+            is_live = source.id not in self._retracted and source.id not in self._superseded()
+            if (fact := fact_of(source, is_live=is_live)) is not None:
+                facts[source.id] = fact
+        check_laws(crystal, facts)
+        sealed = self._sealed(besides=crystal.supersedes)
+        if not crystal.is_tree and sealed.intersection(crystal.sources):
+            raise overlap(crystal)
+        self._crystals[crystal.id] = crystal
+
+    def _superseded(self) -> set[EventId]:
+        return {before for crystal in self._crystals.values() for before in crystal.supersedes}
+
+    def _sealed(self, besides: Collection[EventId] = ()) -> set[EventId]:
+        """What is a source of a live crystal in the hierarchy of time."""
+        gone = {*self._superseded(), *besides}
+        live = (each for each in self._crystals.values() if each.id not in gone and not each.is_tree)
+        return {source for crystal in live for source in crystal.sources}
+
+    def _is_mark(self, event: Event) -> bool:
+        return event.name == MARK and event.position in self._counts and event.id not in self._retracted
 
     def _length(self, position: int) -> int:
         return len(words(searchable_text(self._log[position - 1]) or ""))

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from mica.crystals import CRYSTAL, RETRACTED, Crystal, CrystalQuery, crystal_of, retracted_by
 from mica.errors import InvalidEvent, InvalidInput
 from mica.model import (
     DEPTH_MAX,
@@ -73,7 +74,8 @@ class Store(Protocol):
         The id is the key: an event that is there already counts as repeated when it is the same to the letter, and
         raises DuplicateEvent when it differs. A parent may be unknown; a known one must fit in root and depth, else
         InvalidEvent. Where either is a tombstone, the other counts as repeated, so nothing purged comes back. A new
-        event that a kept purge takes is stored as its tombstone.
+        event that a kept purge takes is stored as its tombstone. A crystal that breaks a law raises LawBroken. What it
+        supersedes is live no more; a retracted mark is found by no search and becomes part of no crystal.
         """
 
     async def event(self, identifier: EventId) -> Event | None:
@@ -111,6 +113,15 @@ class Store(Protocol):
 
     async def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         """The marks at these positions and the nearest marks of their sessions, each once, in order of position."""
+
+    async def crystals(self, query: CrystalQuery) -> list[Crystal]:
+        """The crystals that fit, by their end."""
+
+    async def unsealed(self, *, limit: int) -> list[Event]:
+        """The oldest marks that no live crystal of the hierarchy of time has as a source, without retracted ones."""
+
+    async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
+        """Every crystal that rests on one of these events, directly or by others, superseded ones too; by position."""
 
     async def agents(self) -> list[str]:
         """Everyone who is named as agent in a context, in order of name."""
@@ -207,6 +218,10 @@ def check_event(event: Event, parent: Placed | None) -> None:
         mark_of(event)
     elif event.name == PURGED:
         tombstone_of(event)
+    elif event.name == CRYSTAL:
+        crystal_of(event)
+    elif event.name == RETRACTED:
+        retracted_by(event)
     if not 0 <= event.depth <= DEPTH_MAX:
         raise InvalidEvent(f"event {event.id!r} has depth {event.depth}; 0 to {DEPTH_MAX:,} are possible")
     check_lineage(event, parent)

@@ -18,7 +18,8 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent
+from mica.crystals import Crystal, CrystalQuery, crystal_of
+from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, LawBroken
 from mica.model import (
     EMPTY,
     ORIGINS,
@@ -41,7 +42,7 @@ from mica.model import (
     split_id,
     utc_now,
 )
-from mica.store import sqlite_query, sqlite_texts, sqlite_work
+from mica.store import sqlite_crystals, sqlite_query, sqlite_texts, sqlite_work
 from mica.store.encoding import (
     CACHE_ENTRIES_MAX,
     INLINE_BYTES_MAX,
@@ -142,6 +143,7 @@ class SqliteCore:
             if rows:
                 self._connection.executemany(_INSERT, rows)
                 sqlite_texts.index(self._connection, self._words, enumerate(fresh.values(), first))
+                sqlite_crystals.index(self._connection, self.event, enumerate(fresh.values(), first))
                 self._connection.execute("UPDATE space SET last_position = ?", (position - 1,))
         if len(self._places) + len(places) > CACHE_ENTRIES_MAX:
             self._places.clear()
@@ -257,6 +259,20 @@ class SqliteCore:
                 for length, ordinal, whole in [found[event.position or 0]]
             ]
 
+    def crystals(self, query: CrystalQuery) -> list[Crystal]:
+        with self._reading():
+            found = map(crystal_of, self._at(sqlite_crystals.found(self._connection, query)))
+            return sorted(found, key=lambda crystal: (crystal.end_at, crystal.position))
+
+    def unsealed(self, *, limit: int) -> list[Event]:
+        with self._reading():
+            return sorted(self._at(sqlite_crystals.unsealed(self._connection, limit)), key=lambda event: event.place)
+
+    def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
+        with self._reading():
+            known = [event.position for event in map(self.event, identifiers) if event and event.position]
+            return [event.id for event in self._at(sqlite_crystals.citing(self._connection, known))]
+
     def agents(self) -> list[str]:
         statement = "SELECT DISTINCT agent FROM contexts WHERE agent IS NOT NULL ORDER BY agent"
         return [row[0] for row in self._rows(statement)]
@@ -366,12 +382,16 @@ class SqliteCore:
         count = 0
         with self._writing():
             sqlite_texts.clear(self._connection)
+            sqlite_crystals.clear(self._connection)
             if self._blocks.is_used:
                 self._blocks.remap()
             self._forget()
             last = 0
             while batch := self.log(last, limit=READ_ROWS):
                 sqlite_texts.index(self._connection, self._words, ((event.position or 0, event) for event in batch))
+                for event in batch:
+                    with suppress(LawBroken), self._connection:  # one that a purge has left without its sources
+                        sqlite_crystals.index(self._connection, self.event, [(event.position or 0, event)])
                 last = batch[-1].position or 0
                 count += len(batch)
         return count

@@ -12,6 +12,7 @@ import apsw
 import msgspec
 
 from mica.model import Event, Tombstone, microseconds, searchable_text, utc_now
+from mica.store import sqlite_crystals
 from mica.store.sqlite_file import as_json
 from mica.words import terms
 
@@ -43,6 +44,7 @@ def bury(connection: apsw.Connection, events: Sequence[Event], told: Tombstone, 
     with _authority(connection):
         used = _used(connection, positions)
         used["terms"] = _unindexed(connection, events, positions)
+        sqlite_crystals.bury(connection, positions)
         connection.execute(
             """UPDATE events SET name = ?, context = ?, data = ?, payload = NULL, error = 0
             WHERE position IN (SELECT value FROM json_each(?))""",

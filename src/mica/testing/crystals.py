@@ -1,0 +1,252 @@
+"""What every store promises about crystals, as tests that run unchanged on every engine; and builders of crystals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+
+from mica.crystals import (
+    CRYSTAL,
+    LEVELS,
+    RETRACTED,
+    CrystalQuery,
+    Draft,
+    Dropped,
+    Level,
+    Statement,
+    crystal_data,
+    crystal_of,
+    said_tokens,
+)
+from mica.errors import LawBroken
+from mica.model import Context, Event, EventId, EventQuery, Tombstone, mark_of
+from mica.store.protocol import Store
+from mica.testing.builders import build
+from mica.tokens import estimate
+
+TEXT = "the cookie is set before the redirect and so the session is lost on every login of a new user"
+
+
+def build_mark(sequence: int, text: str = TEXT, *, session: str | None = "s1", after_s: float | None = None) -> Event:
+    return build(sequence, "mark", {"text": text}, context=Context(session=session), after_s=after_s)
+
+
+def draft_of(
+    sources: Sequence[Event],
+    *,
+    level: Level = "session",
+    period: str = "session:s1",
+    said: str = "the cookie is set before the redirect",
+    supersedes: Sequence[Event] = (),
+) -> Draft:
+    """A crystal over these marks or crystals that keeps every law as long as they do."""
+    crystals = [crystal_of(source) if source.name == CRYSTAL else None for source in sources]
+    cited = [
+        source.id if crystal is None else crystal.insight[0].sources[0]
+        for source, crystal in zip(sources, crystals, strict=True)
+    ]
+    first = (Statement(said, tuple(cited[:1])),)
+    return Draft(
+        level=level,
+        period=period,
+        insight=first,
+        sources=tuple(source.id for source in sources),
+        start_at=min(
+            source.at if crystal is None else crystal.start_at
+            for source, crystal in zip(sources, crystals, strict=True)
+        ),
+        end_at=max(
+            source.at if crystal is None else crystal.end_at for source, crystal in zip(sources, crystals, strict=True)
+        ),
+        tokens=said_tokens(first),
+        source_tokens=sum(
+            estimate(mark_of(source).text) if crystal is None else crystal.tokens
+            for source, crystal in zip(sources, crystals, strict=True)
+        ),
+        method="test",
+        dropped=tuple(
+            Dropped(source.id, "no room")
+            for source, mark in zip(sources[1:], cited[1:], strict=True)
+            if mark != cited[0]
+        ),
+        supersedes=tuple(event.id for event in supersedes),
+        revision=1 + len(supersedes),
+    )
+
+
+def build_crystal(sequence: int, draft: Draft) -> Event:
+    """The event that records a crystal."""
+    return build(sequence, CRYSTAL, crystal_data(draft))
+
+
+class CrystalContract:
+    """Inherit, and give a fixture `store` that yields a new, empty store."""
+
+    async def test_a_crystal_reads_back_equal(self, store: Store) -> None:
+        """B-01, B-02, B-03, B-04, B-05, B-07"""
+        marks = [build_mark(number) for number in (1, 2, 3)]
+        draft = draft_of(marks)
+        await store.append([*marks, build_crystal(4, draft)])
+
+        [crystal] = await store.crystals(CrystalQuery())
+
+        assert {name: getattr(crystal, name) for name in draft.__struct_fields__} == {
+            name: getattr(draft, name) for name in draft.__struct_fields__
+        }
+        assert (crystal.id, crystal.position) == (build(4).id, 4)
+        assert await store.unsealed(limit=10) == []
+        assert await store.verify() == []
+
+    @pytest.mark.parametrize(
+        ("law", "changed"),
+        [
+            ("provenance", {"sources": ()}),
+            ("provenance", {"sources": (build(1).id, build(99).id)}),
+            ("provenance", {"sources": (build(1).id, build(3).id)}),
+            ("provenance", {"sources": (build(1).id, build(1).id)}),
+            ("provenance", {"insight": ()}),
+            ("provenance", {"insight": (Statement("the cookie", ()),)}),
+            ("provenance", {"insight": (Statement("the cookie", (build(99).id,)),)}),
+            ("provenance", {"dropped": ()}),
+            ("levels", {"level": "day"}),
+            ("time", {"start_at": build(2).at}),
+            ("time", {"end_at": build(1).at}),
+            ("time", {"end_at": datetime(2030, 1, 1)}),  # noqa: DTZ001
+            ("compression", {"tokens": 10_000}),
+            ("compression", {"tokens": 1}),
+            ("compression", {"tokens": 0, "estimator": "another"}),
+        ],
+    )
+    async def test_a_crystal_that_breaks_a_law_is_refused(
+        self, store: Store, law: str, changed: dict[str, object]
+    ) -> None:
+        """B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-16: with the law's name, and nothing is stored."""
+        marks = [build_mark(1), build_mark(2), build(3, data={"text": "no mark"})]
+        await store.append(marks)
+        broken = msgspec.structs.replace(draft_of(marks[:2]), **changed)
+
+        with pytest.raises(LawBroken) as refused:
+            await store.append([build_mark(4), build_crystal(5, broken)])
+
+        assert refused.value.law == law
+        assert len(await store.events(EventQuery())) == 3
+        assert await store.crystals(CrystalQuery(is_live=None)) == []
+        assert len(await store.unsealed(limit=10)) == 2
+
+    async def test_levels_stand_on_each_other(self, store: Store) -> None:
+        """B-14, B-09, B-10, B-11: day on session, week on day, epoch on week; none is skipped, none is mixed in."""
+        marks = [build_mark(number) for number in range(1, 5)]
+        events = list(marks)
+        sources: list[Event] = marks
+        said = TEXT
+        for number, level in enumerate(LEVELS, 5):
+            said = said[: len(said) * 2 // 3]
+            event = build_crystal(number, draft_of(sources, level=level, period=f"{level}:x", said=said))
+            wrong = build_crystal(50 + number, draft_of([*sources, events[-1]], level=level, period="x:y", said=said))
+            if events[-1] not in sources:
+                with pytest.raises(LawBroken):
+                    await store.append([wrong])
+            await store.append([*marks, event])
+            events.append(event)
+            sources = [event]
+        assert [crystal.level for crystal in await store.crystals(CrystalQuery())] == list(LEVELS)
+        assert [c.level for c in await store.crystals(CrystalQuery(is_sealed=False))] == ["epoch"]
+        with pytest.raises(LawBroken, match="levels"):
+            await store.append([build_crystal(60, draft_of([events[4]], level="week", period="week:2", said="the"))])
+        assert await store.verify() == []
+
+    async def test_no_source_has_two_live_crystals(self, store: Store) -> None:
+        """TB-06: what is sealed stays sealed, until a later crystal supersedes the first."""
+        marks = [build_mark(number) for number in (1, 2, 3)]
+        first = build_crystal(4, draft_of(marks[:2]))
+        await store.append([*marks, first])
+
+        with pytest.raises(LawBroken) as refused:
+            await store.append([build_crystal(5, draft_of(marks))])
+
+        assert refused.value.law == "overlap"
+        late = build_crystal(6, draft_of(marks, supersedes=[first]))
+        await store.append([late])
+        assert [crystal.id for crystal in await store.crystals(CrystalQuery())] == [late.id]
+        assert [crystal.id for crystal in await store.crystals(CrystalQuery(is_live=False))] == [first.id]
+        with pytest.raises(LawBroken):
+            await store.append([build_crystal(7, draft_of([first], level="day", period="day:x", said="the"))])
+        await store.rebuild()
+        assert [crystal.id for crystal in await store.crystals(CrystalQuery())] == [late.id]
+
+    async def test_a_tree_stands_beside_the_hierarchy(self, store: Store) -> None:
+        """B-20: a crystal over a causal tree seals nothing."""
+        marks = [build_mark(1), build_mark(2)]
+        tree = build_crystal(3, draft_of(marks, period=f"tree:{marks[0].id}"))
+        await store.append([*marks, tree])
+        assert len(await store.unsealed(limit=10)) == 2
+        await store.append([build_crystal(4, draft_of(marks))])
+        assert len(await store.crystals(CrystalQuery())) == 2
+
+    async def test_a_retracted_mark_is_found_no_more(self, store: Store) -> None:
+        """B-43: it stays in the log; no search finds it and no crystal may rest on it."""
+        marks = [build_mark(1, "cookie one"), build_mark(2, "cookie two")]
+        await store.append(marks)
+        await store.append([build(3, RETRACTED, {"mark": marks[0].id, "reason": "wrong"}, parent=marks[0])])
+
+        for _ in range(2):
+            assert [event.id for event in await store.unsealed(limit=10)] == [marks[1].id]
+            postings = await store.postings(["cooki"])
+            assert [posting.position for posting in postings.by_term["cooki"]] == [2]
+            assert await store.event(marks[0].id) == msgspec.structs.replace(marks[0], position=1)
+            with pytest.raises(LawBroken, match="retracted"):
+                await store.append([build_crystal(4, draft_of(marks, said="cookie"))])
+            assert await store.verify() == []
+            await store.rebuild()
+
+    async def test_crystals_are_asked_for_by_level_period_and_time(self, store: Store) -> None:
+        """B-26: the ones that end last, oldest first."""
+        drafts: list[Draft] = []
+        for number in range(1, 6):
+            mark = build_mark(number, session=f"s{number}", after_s=number * 60)
+            drafts.append(draft_of([mark], period=f"session:s{number}"))
+            await store.append([mark, build_crystal(number + 10, drafts[-1])])
+        minute = timedelta(minutes=1)
+        start = drafts[0].start_at
+
+        async def periods(query: CrystalQuery) -> list[str]:
+            return [crystal.period[-1] for crystal in await store.crystals(query)]
+
+        assert await periods(CrystalQuery()) == ["1", "2", "3", "4", "5"]
+        assert await periods(CrystalQuery(limit=2)) == ["4", "5"]
+        assert await periods(CrystalQuery(limit=0)) == []
+        assert await periods(CrystalQuery(since=start + 2 * minute, until=start + 4 * minute)) == ["3", "4"]
+        assert await periods(CrystalQuery(period="session:s2", level="session")) == ["2"]
+        assert await periods(CrystalQuery(level="week")) == []
+
+    async def test_what_rests_on_a_mark_is_known_at_every_level(self, store: Store) -> None:
+        """B-13: the way from a mark up, which forgetting goes."""
+        marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
+        first = build_crystal(4, draft_of(marks[:1]))
+        both = build_crystal(5, draft_of(marks[:2], supersedes=[first]))
+        other = build_crystal(6, draft_of(marks[2:], period="session:s2"))
+        await store.append([*marks, first, both, other])
+        day = build_crystal(7, draft_of([both, other], level="day", period="day:x", said="the cookie is set"))
+        await store.append([day])
+
+        assert await store.citing([marks[0].id]) == [first.id, both.id, day.id]
+        assert await store.citing([marks[1].id]) == [both.id, day.id]
+        assert await store.citing([other.id]) == [day.id]
+        assert await store.citing([day.id, EventId(build(99).id)]) == []
+
+    async def test_a_buried_crystal_leaves_no_row(self, store: Store) -> None:
+        """K-53: a purge of a mark and of what rests on it leaves marks that can be crystallized again."""
+        marks = [build_mark(1), build_mark(2)]
+        crystal = build_crystal(3, draft_of(marks))
+        await store.append([*marks, crystal])
+        told = Tombstone(purge=build(1_000).id, reason="leaked")
+        await store.bury([marks[0].id, *await store.citing([marks[0].id])], told)
+
+        assert await store.crystals(CrystalQuery(is_live=None)) == []
+        assert [event.id for event in await store.unsealed(limit=10)] == [marks[1].id]
+        assert await store.verify() == []
+        await store.rebuild()
+        assert await store.crystals(CrystalQuery(is_live=None)) == []
