@@ -80,6 +80,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     confidence: Share = 0.5
     marks: int = 0  # how many lie beneath it
     dropped: tuple[Dropped, ...] = ()
+    open: tuple[EventId, ...] = ()  # marks of friction, questions and tasks that nothing has fulfilled
     revision: Annotated[int, msgspec.Meta(ge=1)] = 1
     supersedes: tuple[EventId, ...] = ()
     label: str | None = None  # the name of an epoch
@@ -261,6 +262,7 @@ class CrystalQuery(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None  # that begin before this time
     is_live: bool | None = True  # not superseded; None: all of them
     is_sealed: bool | None = None  # a source of a live crystal of the next level
+    is_stale: bool | None = None  # rests on something that was retracted, superseded or purged
     limit: int | None = 100
 
     def __post_init__(self) -> None:

@@ -485,6 +485,10 @@ _tombstone_decoder = msgspec.json.Decoder(Tombstone)
 # -- Marks and what a ranker sees of them ----------------------------------------------------------------------
 
 
+Relation = Literal["causes", "continues", "branches", "fulfills"]
+RELATIONS: tuple[Relation, ...] = ("causes", "continues", "branches", "fulfills")  # what led to a mark: the first
+
+
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """An event that carries an observation with intent."""
 
@@ -493,6 +497,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     tags: tuple[str, ...] = ()
     why: str | None = None
+    principles: tuple[str, ...] = ()
+    relation: Relation | None = None  # what it is to its parent
     origin: Origin = "agent"
     session: str | None = None
     agent: str | None = None
@@ -512,6 +518,8 @@ def mark_of(event: Event) -> Mark:
         at=event.at,
         tags=body.tags,
         why=body.why,
+        principles=body.principles,
+        relation=body.relation or (None if event.parent_id is None else "causes"),
         origin=event.origin,
         session=event.context.session,
         agent=event.context.agent,
@@ -535,6 +543,8 @@ class _MarkData(msgspec.Struct):
     text: str
     tags: tuple[Tag, ...] = ()
     why: str | None = None
+    principles: tuple[str, ...] = ()
+    relation: Relation | None = None
 
 
 _mark_decoder = msgspec.json.Decoder(_MarkData)

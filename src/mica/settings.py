@@ -26,6 +26,14 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
 
 
+class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When marks become crystals."""
+
+    auto: bool = True  # whoever is active closes what is due
+    idle_minutes: Annotated[float, msgspec.Meta(gt=0)] = 30  # after which a session is over
+    zone: str | None = None  # in which a day ends at midnight: Europe/Berlin; without one, that of this machine
+
+
 Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
 
 
@@ -51,6 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     transcripts: Path  # where Claude Code keeps its transcripts
     store: str | None = None  # a file or address used in place of the directory's own space
     brief: BriefSettings = BriefSettings()
+    crystals: CrystalSettings = CrystalSettings()
     retention: RetentionSettings = RetentionSettings()
     carrier: dict[str, str] = {}  # trace fields that the parent process handed down
 

@@ -203,6 +203,7 @@ class EphemeralStore:
             and (query.until is None or crystal.start_at < query.until)
             and (query.is_live is None or (crystal.id not in superseded) == query.is_live)
             and (query.is_sealed is None or (crystal.id in sealed) == query.is_sealed)
+            and (query.is_stale is None or self._is_stale(crystal) == query.is_stale)
         ]
         found.sort(key=lambda crystal: (crystal.end_at, crystal.position))
         return found if query.limit is None else found[max(0, len(found) - query.limit) :]
@@ -365,7 +366,7 @@ class EphemeralStore:
     def _add(self, crystal: Crystal) -> None:
         facts = {}
         for source in filter(None, map(self._by_id.get, crystal.sources)):
-            is_live = source.id not in self._retracted and source.id not in self._superseded()
+            is_live = source.id not in self._superseded()
             if (fact := fact_of(source, is_live=is_live)) is not None:
                 facts[source.id] = fact
         check_laws(crystal, facts)
@@ -375,7 +376,12 @@ class EphemeralStore:
         self._crystals[crystal.id] = crystal
 
     def _superseded(self) -> set[EventId]:
-        return {before for crystal in self._crystals.values() for before in crystal.supersedes}
+        return self._retracted | {before for crystal in self._crystals.values() for before in crystal.supersedes}
+
+    def _is_stale(self, crystal: Crystal) -> bool:
+        live = self._crystals.keys() - self._superseded()
+        sources = [self._by_id[source] for source in crystal.sources]
+        return not all(source.id in live or self._is_mark(source) for source in sources)
 
     def _sealed(self, besides: Collection[EventId] = ()) -> set[EventId]:
         """What is a source of a live crystal in the hierarchy of time."""

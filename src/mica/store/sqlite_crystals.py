@@ -24,6 +24,11 @@ from mica.store.sqlite_file import as_json
 
 Lookup = Callable[[EventId], Event | None]
 
+_STALE = """EXISTS (
+        SELECT 1 FROM crystal_sources LEFT JOIN texts ON texts.position = source AND is_mark
+            LEFT JOIN crystals AS below ON below.position = source AND below.superseded_by IS NULL
+        WHERE crystal = crystals.position AND texts.position IS NULL AND below.position IS NULL
+    )"""
 _CITING = """WITH RECURSIVE above (position) AS (
         SELECT value FROM json_each(?)
         UNION
@@ -37,8 +42,9 @@ def index(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[in
     for position, event in events:
         if event.name == CRYSTAL:
             _add(connection, lookup, position, event)
-        elif event.name == RETRACTED and (mark := lookup(retracted_by(event))) is not None:
-            connection.execute("UPDATE texts SET is_mark = 0 WHERE position = ?", (mark.position,))
+        elif event.name == RETRACTED and (known := lookup(retracted_by(event))) is not None:
+            connection.execute("UPDATE texts SET is_mark = 0 WHERE position = ?", (known.position,))
+            _supersede(connection, known, by=position)
 
 
 def _add(connection: apsw.Connection, lookup: Lookup, position: int, event: Event) -> None:
@@ -51,11 +57,7 @@ def _add(connection: apsw.Connection, lookup: Lookup, position: int, event: Even
             facts[source.id], places[source.id] = fact, source.position
     check_laws(crystal, facts)
     for before in filter(None, map(lookup, crystal.supersedes)):
-        connection.execute("UPDATE crystal_sources SET is_live = 0 WHERE crystal = ? AND is_live", (before.position,))
-        connection.execute(
-            "UPDATE crystals SET superseded_by = ? WHERE position = ? AND superseded_by IS NULL",
-            (position, before.position),
-        )
+        _supersede(connection, before, by=position)
     try:
         connection.executemany(
             "INSERT INTO crystal_sources (crystal, source, tokens, is_live) VALUES (?, ?, ?, ?)",
@@ -67,6 +69,13 @@ def _add(connection: apsw.Connection, lookup: Lookup, position: int, event: Even
     connection.execute(
         "INSERT INTO crystals (position, level, period, start_at, end_at, tokens) VALUES (?, ?, ?, ?, ?, ?)",
         (position, crystal.number, crystal.period, *times, crystal.tokens),
+    )
+
+
+def _supersede(connection: apsw.Connection, before: Event, *, by: int) -> None:
+    connection.execute("UPDATE crystal_sources SET is_live = 0 WHERE crystal = ? AND is_live", (before.position,))
+    connection.execute(
+        "UPDATE crystals SET superseded_by = ? WHERE position = ? AND superseded_by IS NULL", (by, before.position)
     )
 
 
@@ -95,6 +104,8 @@ def found(connection: apsw.Connection, query: CrystalQuery) -> list[int]:
     if query.is_sealed is not None:
         sealed = "EXISTS (SELECT 1 FROM crystal_sources WHERE source = crystals.position AND is_live)"
         conditions.append((f"{sealed} = ?", query.is_sealed))
+    if query.is_stale is not None:
+        conditions.append((f"{_STALE} = ?", query.is_stale))
     where = " AND ".join(condition for condition, _ in conditions) or "1"
     limit = -1 if query.limit is None else query.limit
     rows = connection.execute(

@@ -202,6 +202,29 @@ class CrystalContract:
             assert await store.verify() == []
             await store.rebuild()
 
+    async def test_a_crystal_is_stale_when_something_it_rests_on_is_gone(self, store: Store) -> None:
+        """B-43, K-19: a retracted mark, a superseded crystal below; and a crystal can be retracted itself."""
+        marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
+        first, other = build_crystal(4, draft_of(marks[:2])), build_crystal(5, draft_of(marks[2:], period="session:s2"))
+        await store.append([*marks, first, other])
+        day = build_crystal(6, draft_of([first, other], level="day", period="day:x", said="the cookie is set"))
+        await store.append([day])
+        stale = CrystalQuery(is_stale=True)
+        assert await store.crystals(stale) == []
+
+        await store.append([build(7, RETRACTED, {"mark": marks[1].id, "reason": "wrong"})])
+        assert [crystal.id for crystal in await store.crystals(stale)] == [first.id]
+        again = build_crystal(8, draft_of(marks[:1], supersedes=[first]))
+        await store.append([again])
+        for _ in range(2):
+            assert [crystal.id for crystal in await store.crystals(stale)] == [day.id]
+            assert again.id in [crystal.id for crystal in await store.crystals(CrystalQuery(is_stale=False))]
+            await store.rebuild()
+
+        await store.append([build(9, RETRACTED, {"mark": day.id, "reason": "nothing is left"})])
+        assert [crystal.id for crystal in await store.crystals(CrystalQuery(level="day"))] == []
+        assert len(await store.crystals(CrystalQuery(level="session", is_sealed=False))) == 2
+
     async def test_crystals_are_asked_for_by_level_period_and_time(self, store: Store) -> None:
         """B-26: the ones that end last, oldest first."""
         drafts: list[Draft] = []
