@@ -1,0 +1,1 @@
+"""What many marks meant: sentences taken from them, each with its sources."""
