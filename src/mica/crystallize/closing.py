@@ -200,10 +200,10 @@ def _closing(
 
 def revised(closing: Closing[S], kept: Mapping[EventId, S]) -> Closing[S]:
     """A closing with what the crystals that it supersedes rested on and is still there."""
-    known = {source.id for source in closing.sources}
-    rested = [each for crystal in closing.supersedes for each in crystal.sources if each not in known]
-    sources = [*closing.sources, *(kept[identifier] for identifier in rested if identifier in kept)]
-    return msgspec.structs.replace(closing, sources=tuple(_in_order(sources)))
+    sources: dict[EventId, S] = {source.id: source for source in closing.sources}
+    for crystal in closing.supersedes:
+        sources |= {each: kept[each] for each in crystal.sources if each in kept}
+    return msgspec.structs.replace(closing, sources=tuple(_in_order(sources.values())))
 
 
 def _day_of(crystal: Crystal, calendar: Calendar) -> date:

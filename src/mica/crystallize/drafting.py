@@ -10,7 +10,7 @@ from mica.crystallize.closing import Closing
 from mica.crystallize.digest import Digest, Source
 from mica.crystallize.digest import Statement as Said
 from mica.crystallize.mood import mixed, mood
-from mica.crystals import Crystal, Draft, Dropped, Statement, said_tokens
+from mica.crystals import Crystal, Draft, Dropped, Mood, Statement, said_tokens
 from mica.model import EventId, Mark, Origin
 from mica.tokens import estimate
 
@@ -72,7 +72,7 @@ def drafted(
     reasons: dict[EventId, str] = {}
     for dropped in digest.dropped:
         reasons.setdefault(made_of.owners[dropped.id], dropped.reason)
-    sources = closing.sources
+    sources: Sequence[Mark] | Sequence[Crystal] = closing.sources
     return Draft(
         level=closing.level,
         period=closing.period,
@@ -105,7 +105,7 @@ def _cited(said: Sequence[Said], made_of: Material) -> tuple[Statement, ...]:
     )
 
 
-def _mood(sources: Sequence[Mark] | Sequence[Crystal], made_of: Material) -> object:
+def _mood(sources: Sequence[Mark] | Sequence[Crystal], made_of: Material) -> Mood:
     crystals = [source for source in sources if isinstance(source, Crystal)]
     if crystals:
         return mixed([(crystal.mood, crystal.marks) for crystal in crystals])
