@@ -18,6 +18,7 @@ import msgspec
 
 from mica.crystallize.closing import Calendar, Waiting
 from mica.crystallize.crystallizer import EXTRACTIVE, Crystallized, Crystallizer, Request, Written
+from mica.crystallize.promoting import Promoting
 from mica.crystals import CRYSTAL, RETRACTED, Crystal, CrystalQuery, Level, crystal_of
 from mica.errors import InvalidInput, InvalidSettings, MicaError, UnknownEvent
 from mica.inject.purge import Purging
@@ -72,6 +73,7 @@ from mica.store.protocol import Sizes, Store
 from mica.store.purging import BY_HAND, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
+from mica.teachings import AUTO_MAX, Candidate, Teaching
 
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
@@ -112,6 +114,7 @@ class Memory:
             idle=timedelta(minutes=settings.crystals.idle_minutes),
             digester=EXTRACTIVE,
         )
+        self._promoting = Promoting(store, append=self._append, ids=ids, clock=clock)
         jobs = [Job(kind="crystallize", every=CLOSING, run=self._close_due)] if settings.crystals.auto else []
         self._scheduler = Scheduler(store, jobs, clock=clock)
         self._generation = store.generation
@@ -534,6 +537,41 @@ class Memory:
         ref = self.emit(RETRACTED, {"mark": event.id, "reason": redact(reason)}, parent=event, origin="user")
         await self._stored()
         return ref.id
+
+    async def teachings(self, *, with_ended: bool = False) -> list[Teaching]:
+        """The crystals that were promoted and stand, oldest first; on request also those that ended, with the reason.
+
+        A teaching ends when it is withdrawn, or when its crystal or a mark that it cites is retracted; purged with what
+        it cites, it is gone. One whose crystal was superseded stands, and names the successor.
+        """
+        await self._stored()
+        return await self._promoting.teachings(with_ended=with_ended)
+
+    async def promote(self, reference: Reference, *, by: str | None = None, reason: str = "") -> Teaching:
+        """Make a crystal a teaching, until it is withdrawn. One that is a teaching already stays as it is.
+
+        `by` is who promotes it; without it, the agent or user of the current block. Raises InvalidInput when it is no
+        crystal, or one that does not stand.
+        """
+        here = self.here.context
+        identifier = (await self.event(reference)).id
+        who = by or here.agent or here.user or "unknown"
+        return await self._promoting.promote(identifier, by=who, reason=reason, context=here)
+
+    async def candidates(self) -> list[Candidate]:
+        """The crystals that a rule would promote, best first."""
+        await self._stored()
+        return await self._promoting.candidates()
+
+    async def auto_promote(self, *, limit: int = AUTO_MAX) -> list[Teaching]:
+        """Promote the best candidates, a few at a time; returns the new teachings."""
+        await self._stored()
+        return await self._promoting.promote_best(context=self.here.context, limit=limit)
+
+    async def withdraw(self, reference: Reference, *, reason: str) -> Teaching:
+        """End a teaching; it stays in the log. Raises UnknownEvent when it is none."""
+        identifier = (await self.event(reference)).id
+        return await self._promoting.withdraw(identifier, reason=reason, context=self.here.context)
 
     async def tick(self) -> list[Ran]:
         """Do what is due in this space and nobody else does; returns what was done."""

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from mica.cli import chains, crystals, events, flow, importing, keeping, marks, purging, start
+from mica.cli import chains, crystals, events, flow, importing, keeping, marks, purging, start, teachings
 from mica.errors import MicaError
 
 
@@ -44,6 +44,8 @@ for command in (
     crystals.crystals,
     crystals.expand,
     crystals.retract,
+    teachings.promote,
+    teachings.teachings,
     crystals.tick,
     events.tree,
     events.events,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
+from mica.crystallize.promoting import resting_on
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
@@ -68,14 +70,14 @@ class Purging:
         """Purge what fits of all that is stored; the record comes from this context. Raises InvalidInput."""
         _check_reason(reason, selection)
         if dry_run:
-            return _purged(await find(self._store, selection))
+            return _purged(await self._found(selection))
         exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
         at, told = self._clock(), Tombstone(purge=next(self._ids), reason=reason)
         # Kept before anything is looked for: whatever is stored meanwhile is found below or purged on arrival.
         if (kept := selection.kept(at=at, told=told)) is not None:
             await self._store.keep_purge(kept)
         await self._folding.flush()
-        found = await find(self._store, selection)
+        found = await self._found(selection)
         await self._bury(found.ids, told, conditions=selection.conditions, at=at, context=context, selection=selection)
         await self._folding.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
@@ -89,6 +91,20 @@ class Purging:
             removed=traces.removed,
             unreached=(*await self._store.scrub(), *traces.left, *unreached),
         )
+
+    async def _found(self, selection: Selection) -> Found:
+        """What fits, and all that rests on it: crystals of every level, and teachings."""
+        found = await find(self._store, selection)
+        crystals = [each for some in steps(found.ids) for each in await self._store.citing(some)]
+        beneath = [*found.ids, *crystals]
+        derived = dict.fromkeys([*crystals, *await resting_on(self._store, beneath)])
+        chosen = set(found.ids)
+        ids = [each for each in derived if each not in chosen]
+        names = Counter(found.names)
+        for identifier in ids:
+            event = await self._store.event(identifier)
+            names.update([event.name] if event is not None else [])
+        return msgspec.structs.replace(found, ids=(*found.ids, *ids), names=dict(sorted(names.items())))
 
     async def _bury(
         self,

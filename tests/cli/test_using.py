@@ -1,0 +1,104 @@
+"""What crystals are for, on the command line: teach, stream, hand over, propose."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import mica
+from mica.cli import cli
+from mica.crystals import Crystal
+
+RULES = ("Set cookies after the last redirect", "Never trust the session id of a redirected request")
+
+
+class Terminal:
+    """A user's shell with a store of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = str(folder / "space.db")
+        self.variables = {"HOME": str(folder), "MICA_STORE": self.store, "XDG_DATA_HOME": "", "XDG_CONFIG_HOME": ""}
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(cli, arguments, env=self.variables, prog_name="mica")
+
+    def document(self, *arguments: str) -> dict[str, Any]:
+        result = self.run(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        found: dict[str, Any] = json.loads(result.stdout)
+        return found
+
+    def listed(self, *arguments: str) -> list[dict[str, Any]]:
+        result = self.run(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        found: list[dict[str, Any]] = json.loads(result.stdout)
+        return found
+
+    def crystal(self, session: str = "s1", *, confidence: float = 0.9) -> Crystal:
+        """A crystal that passes the gate of teachings."""
+
+        async def made() -> Crystal:
+            settings = mica.load_settings(self.variables)
+            async with mica.open(self.store, settings=settings) as memory:
+                with memory.context(session=session, agent="scout"):
+                    texts = [*RULES, *(f"The proxy dropped cookie {number} of the login page" for number in range(18))]
+                    ids = [memory.mark(text).id for text in texts]
+                    return await memory.commit_crystal(
+                        [("The proxy drops cookies", ids[2:4])],
+                        principles=[(RULES[0], ids[:1]), (RULES[1], ids[1:2])],
+                        topics=("cookie", "proxy", "redirect"),
+                        sources=ids,
+                        period=f"session:{session}",
+                        confidence=confidence,
+                    )
+
+        return asyncio.run(made())
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.chdir(tmp_path)
+    return Terminal(tmp_path)
+
+
+def test_a_crystal_is_promoted_listed_and_withdrawn(terminal: Terminal) -> None:
+    """B-30, B-65, TB-14"""
+    crystal = terminal.crystal()
+
+    promoted = terminal.listed("promote", f"#{crystal.position}", "--reason", "it cost us a day")
+    listed = terminal.listed("teachings")
+
+    assert promoted[0]["source"] == f"witness:crystal:{crystal.id}"
+    assert listed == promoted
+    assert (listed[0]["by"], listed[0]["reason"]) == ("user", "it cost us a day")
+    assert f"principle: {RULES[0]}" in terminal.run("teachings").stdout
+    ended = terminal.run("teachings", "--withdraw", promoted[0]["id"], "--reason", "fixed upstream")
+    assert "withdrawn: fixed upstream" in ended.stdout
+    assert terminal.listed("teachings") == []
+    assert [each["id"] for each in terminal.listed("teachings", "--all")] == [promoted[0]["id"]]
+    assert "Nothing is taught yet" in terminal.run("teachings").stdout
+
+
+def test_candidates_are_shown_and_promoted_on_request_only(terminal: Terminal) -> None:
+    """B-55, B-65, K-14"""
+    terminal.crystal("s1")
+    terminal.crystal("s2", confidence=0.8)
+
+    assert [each["crystal"]["period"] for each in terminal.listed("promote", "--candidates")] == ["session:s1"]
+    assert "1 candidate;" in terminal.run("promote", "--candidates").stdout
+    assert terminal.listed("teachings") == []
+    assert [each["period"] for each in terminal.listed("promote", "--auto")] == ["session:s1"]
+    assert "Nothing was promoted: a crystal needs 5 marks" in terminal.run("promote", "--auto").stdout
+    assert "No crystal would be promoted" in terminal.run("promote", "--candidates").stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("1", "--auto"), ("--auto", "--candidates")])
+def test_promote_wants_one_of_its_three_ways(terminal: Terminal, arguments: tuple[str, ...]) -> None:
+    result = terminal.run("promote", *arguments)
+    assert (result.exit_code, "give the ID of a crystal, --auto or --candidates" in result.stderr) == (2, True)
