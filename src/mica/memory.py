@@ -19,7 +19,7 @@ import msgspec
 from mica.crystallize.closing import Calendar, Waiting
 from mica.crystallize.crystallizer import EXTRACTIVE, Crystallized, Crystallizer, Request, Written
 from mica.crystallize.promoting import Promoting
-from mica.crystals import CRYSTAL, RETRACTED, Crystal, CrystalQuery, Level, crystal_of
+from mica.crystals import CRYSTAL, LEVELS, RETRACTED, Crystal, CrystalQuery, Level, crystal_of
 from mica.errors import InvalidInput, InvalidSettings, MicaError, UnknownEvent
 from mica.inject.purge import Purging
 from mica.inject.receipts import receipt
@@ -516,6 +516,15 @@ class Memory:
         """The crystals that stand, those that end last; oldest first."""
         await self._stored()
         return await self._store.crystals(CrystalQuery(level=level, since=since, until=until, limit=limit))
+
+    async def crystal_stream(self, level: Level | None = None, *, after: int | None = None) -> AsyncIterator[Crystal]:
+        """Crystals as they are made, also by other processes, in commit order; begins and ends as `follow` does."""
+        if level is not None and level not in LEVELS:
+            raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
+        async for event in self.follow(EventQuery(names=(CRYSTAL,)), after=after):
+            crystal = crystal_of(event)
+            if level is None or crystal.level == level:
+                yield crystal
 
     async def crystal(self, reference: Reference) -> Crystal:
         """The crystal of this id or position. Raises UnknownEvent, or InvalidEvent when it is something else."""

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +107,34 @@ def test_candidates_are_shown_and_promoted_on_request_only(terminal: Terminal) -
 def test_promote_wants_one_of_its_three_ways(terminal: Terminal, arguments: tuple[str, ...]) -> None:
     result = terminal.run("promote", *arguments)
     assert (result.exit_code, "give the ID of a crystal, --auto or --candidates" in result.stderr) == (2, True)
+
+
+def test_a_stream_shows_crystals_of_other_processes_until_ctrl_c(terminal: Terminal) -> None:
+    """B-31, B-65"""
+    first = terminal.crystal("s1")
+    command = [sys.executable, "-m", "mica", "stream", "--crystals", "--after", "0", "--json"]
+    variables = {**os.environ, **terminal.variables}
+
+    with subprocess.Popen(
+        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as streaming:
+        assert streaming.stdout is not None
+        lines = [streaming.stdout.readline()]
+        second = terminal.crystal("s2")
+        lines.append(streaming.stdout.readline())
+        streaming.send_signal(signal.SIGINT)
+        rest, said = streaming.communicate(timeout=30)
+
+    assert [json.loads(line)["id"] for line in lines] == [first.id, second.id]
+    assert (rest, said, streaming.returncode) == ("", "", 0)
+
+
+def test_a_stream_tells_time_level_and_insight(terminal: Terminal) -> None:
+    """B-31"""
+    crystal = terminal.crystal()
+
+    only = terminal.run("stream", "--crystals", "--after", "0", "-n", "1").stdout
+    both = terminal.run("stream", "--after", "0", "-n", "21").stdout.splitlines()
+
+    assert re.fullmatch(rf"\[....-..-.. ..:..\] \[session\] The proxy drops cookies #{crystal.position}\n", only)
+    assert [line.split("] ")[1] for line in both] == ["[mark"] * 20 + ["[session"]

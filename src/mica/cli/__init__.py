@@ -44,6 +44,7 @@ for command in (
     crystals.crystals,
     crystals.expand,
     crystals.retract,
+    flow.stream,
     teachings.promote,
     teachings.teachings,
     crystals.tick,
