@@ -13,7 +13,9 @@ _LINE = re.compile(r"[^\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 _BULLET = re.compile(r"(?:[-*+•–—>#]{1,6}|\d{1,3}[.)]|\[[ xX]\])\s+")
 _ENDED = re.compile(r"[.!?:;…。！？]['\")\]»”’`]*$")
 _STOP = re.compile(r"(?<![.!?…])[.!?…]++['\")\]»”’`]*+(?=\s++[^\sa-z,;:)])|[。！？]++[」』”’）]*+")
-_SHORT_FORM = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|approx|resp|incl|nr|fig|mr|mrs|dr|[a-z])\.$", re.IGNORECASE)
+_SHORT_FORM = re.compile(
+    r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|approx|resp|incl|nr|fig|mr|mrs|dr|[a-z])\.$", re.IGNORECASE
+)
 _BLANKS = re.compile(r"\s+")
 _SOME_WORDS = re.compile(rf"\s*+(?:\S++\s++){{{CLAUSE_WORDS_MIN - 1}}}\S")
 _CLAUSE = re.compile(r"(?<=\w['\")\]`])[:;](?=\s)|(?<=\w)[:;](?=\s)")
