@@ -307,7 +307,7 @@ async def test_what_is_due_is_done_once_by_several(tmp_path: Path, home: Setting
         await one.durable()
         clock.move(days=1)
         ran = await asyncio.gather(one.tick(), other.tick())
-        assert sorted(each.done for some in ran for each in some) == [2]
+        assert sum(each.done for some in ran for each in some) == len(await one.crystals()) == 2
         assert await one.tick() == await other.tick() == []
         clock.move(minutes=11)
         assert [each.done for each in await other.tick()] == [0]
