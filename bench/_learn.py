@@ -10,7 +10,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy
 from numpy.typing import NDArray
@@ -24,15 +24,20 @@ RIDGE, SAMPLE = 3.0, 0.1  # units of an instance are not independent: they count
 NAME_RIDGE = 4.0
 ROUNDS = 12
 PARTS = 4  # of a project that alone makes a family
-Numbers = NDArray[numpy.float64]
+
+Numbers: TypeAlias = NDArray[numpy.float64]
 
 
 class Lesson(NamedTuple):
     """One instance, counted once for all folds."""
 
     instance: Instance
-    counted: Tally
-    told: frozenset[str]
+    units: list[str]
+    signals: Numbers  # a row for each unit; rarity is filled in when it is known what is common
+    told: Numbers  # 1 for a unit that the reference has
+
+
+SIGNALS = [name for name, _ in signals("", Mentions(0, 0, 1.0, 1), Tally(), 0.0)]
 
 
 def sources(instance: Instance) -> list[Source]:
@@ -40,7 +45,19 @@ def sources(instance: Instance) -> list[Source]:
 
 
 def lessons(instances: Iterable[Instance]) -> list[Lesson]:
-    return [Lesson(each, count_mentions(sources(each)), frozenset(units(each.reference))) for each in instances]
+    return [lesson for each in instances if (lesson := read(each)).units]
+
+
+def read(instance: Instance) -> Lesson:
+    counted = count_mentions(sources(instance))
+    told = frozenset(units(instance.reference))
+    rows = [[value for _, value in signals(unit, found, counted, 0.0)] for unit, found in counted.units.items()]
+    return Lesson(
+        instance=instance,
+        units=list(counted.units),
+        signals=numpy.array(rows, dtype=float),
+        told=numpy.array([unit in told for unit in counted.units], dtype=float),
+    )
 
 
 def fold(instance: Instance, alone: Iterable[str]) -> str:
@@ -66,36 +83,26 @@ def learn(given: Sequence[Lesson]) -> Table:
     """The table of these lessons."""
     rarities, rare = rarity_table(given)
     plain = Table(0.0, {}, {unit: (rarity, 0.0) for unit, rarity in rarities.items()}, rare)
-    names: list[str] = []
-    rows: list[Numbers] = []
-    for lesson in given:
-        named = [list(signals(unit, found, lesson.counted, plain.rarity(unit))) for unit, found in mentions(lesson)]
-        names = [name for name, _ in named[0]] if named else names
-        rows.append(numpy.array([[value for _, value in each] for each in named]))
-    signal = numpy.vstack(rows)
-    told = numpy.concatenate([[unit in each.told for unit, _ in mentions(each)] for each in given]).astype(float)
-    share = numpy.concatenate([numpy.full(len(each), 1 / len(each)) for each in rows])
+    signal = numpy.vstack([lesson.signals for lesson in given])
+    signal[:, SIGNALS.index("rarity")] = [plain.rarity(unit) for lesson in given for unit in lesson.units]
+    told = numpy.concatenate([lesson.told for lesson in given])
+    share = numpy.concatenate([numpy.full(len(lesson.units), 1 / len(lesson.units)) for lesson in given])
     intercept, weights = regress(signal, told, share * (SAMPLE * len(told) / share.sum()))
-    likely = 1 / (1 + numpy.exp(-(intercept + signal @ weights)))
-    own = own_names(given, told, likely)
+    own = own_names(given, told, 1 / (1 + numpy.exp(-(intercept + signal @ weights))))
     return Table(
-        intercept=round(float(intercept), 4),
-        weights={name: round(float(weight), 4) for name, weight in zip(names, weights, strict=True) if abs(weight) > 1e-6},
-        words={unit: (rarity, own.get(unit, 0.0)) for unit, rarity in sorted(rarities.items())},
+        intercept=round(intercept, 4),
+        weights={name: round(float(weight), 4) for name, weight in zip(SIGNALS, weights, strict=True)},
+        words={unit: (rarity, own[unit]) for unit, rarity in sorted(rarities.items())},
         rare=rare,
-        learned_from=tuple(sorted(fingerprint(each.instance) for each in given)),
+        learned_from=tuple(sorted(fingerprint(lesson.instance) for lesson in given)),
     )
-
-
-def mentions(lesson: Lesson) -> Iterable[tuple[str, Mentions]]:
-    return lesson.counted.units.items()
 
 
 def rarity_table(given: Sequence[Lesson]) -> tuple[dict[str, float], float]:
     """The rarity of units that many instances of several projects have, and of all others."""
     having: dict[str, list[str]] = defaultdict(list)
     for lesson in given:
-        for unit in lesson.counted.units:
+        for unit in lesson.units:
             having[unit].append(lesson.instance.source)
     total = len(given)
 
@@ -105,7 +112,7 @@ def rarity_table(given: Sequence[Lesson]) -> tuple[dict[str, float], float]:
     common = {
         unit: rarity(len(projects))
         for unit, projects in having.items()
-        if len(projects) >= COMMON_SHARE * total and len(set(projects)) >= PROJECTS_MIN
+        if not unit.isdigit() and len(projects) >= COMMON_SHARE * total and len(set(projects)) >= PROJECTS_MIN
     }
     return common, rarity(COMMON_SHARE * total / 2)
 
@@ -131,9 +138,8 @@ def own_names(given: Sequence[Lesson], told: Numbers, likely: Numbers) -> dict[s
     """How much likelier than its counts say a unit is told, in log odds, shrunk towards 0."""
     surplus: dict[str, float] = defaultdict(float)
     doubt: dict[str, float] = defaultdict(float)
-    every = (unit for lesson in given for unit, _ in mentions(lesson))
+    every = (unit for lesson in given for unit in lesson.units)
     for unit, was_told, chance in zip(every, told, likely, strict=True):
         surplus[unit] += was_told - chance
         doubt[unit] += chance * (1 - chance)
     return {unit: round(float(surplus[unit] / (doubt[unit] + NAME_RIDGE)), 3) for unit in surplus}
-

@@ -1,5 +1,7 @@
 """Layered memory and context for AI agents: observe, store, crystallize, select, inject."""
 
+from mica.crystallize.closing import Waiting
+from mica.crystals import Crystal, Dropped, Mood, Statement
 from mica.errors import (
     Backlogged,
     ClaimLost,
@@ -8,6 +10,7 @@ from mica.errors import (
     InvalidEvent,
     InvalidInput,
     InvalidSettings,
+    LawBroken,
     MicaError,
     NotAStore,
     SchemaTooNew,
@@ -33,6 +36,7 @@ from mica.store.importing import Imported, LogImported, Progress
 from mica.store.protocol import Sizes
 from mica.store.purging import Purged
 from mica.store.retention import Retained
+from mica.store.scheduling import Ran
 
 __all__ = [
     "Backlogged",
@@ -41,7 +45,9 @@ __all__ = [
     "Comparison",
     "Context",
     "Copied",
+    "Crystal",
     "Difference",
+    "Dropped",
     "DuplicateEvent",
     "Event",
     "EventQuery",
@@ -55,27 +61,32 @@ __all__ = [
     "InvalidEvent",
     "InvalidInput",
     "InvalidSettings",
+    "LawBroken",
     "LogImported",
     "Mark",
     "Memory",
     "MicaError",
+    "Mood",
     "NotAStore",
     "Overview",
     "Passage",
     "Progress",
     "Purged",
+    "Ran",
     "Ref",
     "Resolved",
     "Retained",
     "SchemaTooNew",
     "Settings",
     "Sizes",
+    "Statement",
     "StoreBusy",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
     "UnknownEvent",
     "UnknownSpace",
+    "Waiting",
     "compare",
     "guards",
     "load_settings",

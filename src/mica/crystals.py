@@ -29,6 +29,8 @@ LEVELS: tuple[Level, ...] = ("session", "day", "week", "epoch")
 OF_MARKS = -1  # the level of a mark, below all others
 TREE = "tree:"  # how the period of a crystal begins that covers a causal tree beside the hierarchy of time
 
+NEUTRAL = 0.5  # a part of a mood that says nothing
+
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Period = Annotated[str, msgspec.Meta(min_length=3, max_length=600)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
@@ -50,15 +52,25 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How it went, in seven numbers; 0.5 says nothing."""
+    """Seven qualities, each between 0 and 1."""
 
-    warmth: Share = 0.5
-    weight: Share = 0.5
-    tempo: Share = 0.5
-    texture: Share = 0.5
-    brightness: Share = 0.5
-    saturation: Share = 0.5
-    complexity: Share = 0.5
+    warmth: Share = NEUTRAL  # commits: something was brought home
+    weight: Share = NEUTRAL  # tests
+    tempo: Share = NEUTRAL  # how many marks
+    texture: Share = NEUTRAL  # failures: smooth or rough
+    brightness: Share = NEUTRAL  # successes against failures
+    saturation: Share = NEUTRAL  # how many marks, against a full session
+    complexity: Share = NEUTRAL  # kinds of marks
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        return msgspec.structs.astuple(self)
+
+    @property
+    def dominant(self) -> str | None:
+        """The quality that is furthest from neutral; None where none is."""
+        furthest = max(self.__struct_fields__, key=lambda name: abs(getattr(self, name) - NEUTRAL))
+        return furthest if getattr(self, furthest) != NEUTRAL else None
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
@@ -20,7 +21,7 @@ from mica.crystallize.closing import Calendar, Waiting
 from mica.crystallize.crystallizer import EXTRACTIVE, Crystallized, Crystallizer, Request, Written
 from mica.crystallize.promoting import Promoting
 from mica.crystals import CRYSTAL, LEVELS, RETRACTED, Crystal, CrystalQuery, Level, crystal_of
-from mica.errors import InvalidInput, InvalidSettings, MicaError, UnknownEvent
+from mica.errors import InvalidInput, InvalidSettings, MicaError, StoreError, UnknownEvent
 from mica.inject.purge import Purging
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
@@ -70,7 +71,7 @@ from mica.store.hot import Hot, Reads, readable
 from mica.store.importing import Imported, Importing, LogImported, Progress
 from mica.store.opening import open_store
 from mica.store.protocol import Sizes, Store
-from mica.store.purging import BY_HAND, Purged, Selection
+from mica.store.purging import BY_HAND, Outstanding, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
 from mica.teachings import AUTO_MAX, Candidate, Teaching
@@ -118,6 +119,7 @@ class Memory:
         jobs = [Job(kind="crystallize", every=CLOSING, run=self._close_due)] if settings.crystals.auto else []
         self._scheduler = Scheduler(store, jobs, clock=clock)
         self._generation = store.generation
+        self._outstanding = Outstanding()  # purges, as far as this process knows of them
         self._sources: list[Source] = [Marks(store), Files(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
             raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
@@ -208,6 +210,8 @@ class Memory:
             raise InvalidInput(f"a mark needs a text, not {text!r}")
         if relation not in RELATIONS:
             raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
+        if (purge := self._outstanding.asserted(text)) is not None:
+            raise InvalidInput(f"this was purged ({purge.told.reason}), and a mark must not bring it back")
         if isinstance(parent, Event) and (at or self._clock()) < parent.at:
             raise InvalidInput(f"a mark cannot come before what led to it: {parent.id} is of {parent.at.isoformat()}")
         given = [tags] if isinstance(tags, str) else tags
@@ -242,7 +246,13 @@ class Memory:
         if self._store.generation != self._generation:  # another process has purged: leave no copy in our segments
             self._generation = self._store.generation
             self._journal.leave()
+            await self.learn_purges()
         return appended
+
+    async def learn_purges(self) -> None:
+        """Know what was purged, so that no mark brings it back. While the store is away: what was known before."""
+        with suppress(StoreError):
+            self._outstanding = Outstanding(await self._store.purges())
 
     async def import_transcripts(
         self,
@@ -665,7 +675,11 @@ class Memory:
         await (self._stored() if dry_run else self._folding.clear())
         known = frozenset([(await self.event(reference)).id for reference in ids])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
-        return await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
+        purged = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
+        if not dry_run:
+            await self.learn_purges()
+            await self._close_due()  # what rested on it is made anew from what is left
+        return purged
 
     async def retain(self, *, dry_run: bool = False) -> Retained:
         """Purge bulk events whose time is over, as `[retention]` is set; archived first where a folder is set.
@@ -766,7 +780,9 @@ class Opening:
         settings = self._settings or load_settings()
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
-        return Memory(store, settings=settings, clock=self._clock)
+        memory = Memory(store, settings=settings, clock=self._clock)
+        await memory.learn_purges()
+        return memory
 
 
 def open(

@@ -26,7 +26,7 @@ Count: TypeAlias = Callable[[str], int]
 Reason: TypeAlias = Literal["empty", "filler", "only asked", "said by another", "no room"]
 
 INDIFFERENT = 0.6  # of the mean salience: a unit below it costs, so that a sentence of empty words never pays
-REQUEST_SHARE = 0.25  # of the budget: what was asked for is no evidence of work
+REQUEST_SHARE = 0.2  # of the budget: what was asked for is no evidence of work
 SAME = 0.85  # of the weight of a source's units that others say: then it is said
 HEAD_FACTOR = 1.25  # the first sentence of a mark says what it is about
 FILLER_FACTOR = 0.6

@@ -9,7 +9,7 @@ import msgspec
 from mica.crystallize.closing import Closing
 from mica.crystallize.digest import Digest, Source
 from mica.crystallize.digest import Statement as Said
-from mica.crystallize.mood import mixed, mood
+from mica.crystallize.mood import blend, mood
 from mica.crystals import Crystal, Draft, Dropped, Mood, Statement, said_tokens
 from mica.model import EventId, Mark, Origin
 from mica.tokens import estimate
@@ -108,7 +108,7 @@ def _cited(said: Sequence[Said], made_of: Material) -> tuple[Statement, ...]:
 def _mood(sources: Sequence[Mark] | Sequence[Crystal], made_of: Material) -> Mood:
     crystals = [source for source in sources if isinstance(source, Crystal)]
     if crystals:
-        return mixed([(crystal.mood, crystal.marks) for crystal in crystals])
+        return blend([(crystal.mood, max(1, crystal.marks)) for crystal in crystals])
     return mood(made_of.sources)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from mica.crystallize.promoting import resting_on
+from mica.crystals import CRYSTAL
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
@@ -38,6 +39,7 @@ from mica.settings import RetentionSettings
 from mica.store.protocol import Store
 from mica.store.purging import BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
 from mica.store.retention import OFF, RETENTION, Retained, due
+from mica.teachings import PROMOTED
 
 
 class Purging:
@@ -93,18 +95,15 @@ class Purging:
         )
 
     async def _found(self, selection: Selection) -> Found:
-        """What fits, and all that rests on it: crystals of every level, and teachings."""
+        """What fits, and before it what rests on it: cut off in the middle, nothing quotes what is gone."""
         found = await find(self._store, selection)
-        crystals = [each for some in steps(found.ids) for each in await self._store.citing(some)]
-        beneath = [*found.ids, *crystals]
-        derived = dict.fromkeys([*crystals, *await resting_on(self._store, beneath)])
-        chosen = set(found.ids)
-        ids = [each for each in derived if each not in chosen]
-        names = Counter(found.names)
-        for identifier in ids:
-            event = await self._store.event(identifier)
-            names.update([event.name] if event is not None else [])
-        return msgspec.structs.replace(found, ids=(*found.ids, *ids), names=dict(sorted(names.items())))
+        known = set(found.ids)
+        crystals = [each for each in await self._store.citing(found.ids) if each not in known]
+        teachings = [each for each in await resting_on(self._store, [*found.ids, *crystals]) if each not in known]
+        names = Counter({**found.names}) + Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings)})
+        return msgspec.structs.replace(
+            found, ids=(*teachings, *crystals, *found.ids), names=dict(sorted(names.items()))
+        )
 
     async def _bury(
         self,

@@ -48,7 +48,7 @@ class Scheduler:
         self._jobs = {job.kind: job for job in jobs}
         self._clock = clock
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
-        self._stirred_s = float("-inf")
+        self._stirred_s = asyncio.get_running_loop().time()  # a short process leaves it to others
         self._task: asyncio.Task[list[Ran]] | None = None
 
     async def tick(self) -> list[Ran]:
