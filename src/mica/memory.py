@@ -22,6 +22,7 @@ from mica.crystallize.crystallizer import EXTRACTIVE, Crystallized, Crystallizer
 from mica.crystallize.promoting import Promoting
 from mica.crystals import CRYSTAL, LEVELS, RETRACTED, Crystal, CrystalQuery, Level, crystal_of
 from mica.errors import InvalidInput, InvalidSettings, MicaError, StoreError, UnknownEvent
+from mica.inject.handoff import Handoff, collect, compose, latest_session
 from mica.inject.purge import Purging
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
@@ -556,6 +557,27 @@ class Memory:
         ref = self.emit(RETRACTED, {"mark": event.id, "reason": redact(reason)}, parent=event, origin="user")
         await self._stored()
         return ref.id
+
+    async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
+        """Crystallize a session, and tell what the next agent needs to start: never over the budget, each line sourced.
+
+        Without `session` it is that of the current block, else the one in which something happened last; the result
+        names it. A failure to crystallize stands in `errors`. Raises InvalidInput when there is no such session.
+        """
+        budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
+        await self._stored()
+        if session is not None and not await self._store.events(EventQuery(session=session, limit=1)):
+            raise InvalidInput(f"there is no session {session!r} in this space; `mica overview` shows the latest")
+        chosen = session or self.here.context.session or await latest_session(self._store)
+        made: list[Crystal] = []
+        errors: list[str] = []
+        if chosen is not None:
+            try:
+                made = await self.crystallize(session=chosen)
+            except MicaError as error:
+                errors.append(str(error))
+        told = await collect(self._store, chosen)
+        return compose(told, budget_tokens=budget_tokens, new_crystals=made, errors=errors)
 
     async def teachings(self, *, with_ended: bool = False) -> list[Teaching]:
         """The crystals that were promoted and stand, oldest first; on request also those that ended, with the reason.

@@ -138,3 +138,31 @@ def test_a_stream_tells_time_level_and_insight(terminal: Terminal) -> None:
 
     assert re.fullmatch(rf"\[....-..-.. ..:..\] \[session\] The proxy drops cookies #{crystal.position}\n", only)
     assert [line.split("] ")[1] for line in both] == ["[mark"] * 20 + ["[session"]
+
+
+def test_a_handoff_goes_to_stdout_and_which_session_it_is_to_stderr(terminal: Terminal) -> None:
+    """B-28, B-65, B-69, K-16"""
+    for number in range(6):
+        terminal.run("mark", f"The proxy of production dropped cookie number {number} of the login", "--session", "s1")
+    terminal.run("mark", "Look at the logout page", "--tag", "todo", "--session", "s1")
+
+    document = terminal.document("handoff", "--budget", "600")
+    result = terminal.run("handoff", "--session", "s1")
+    none = terminal.run("handoff", "--session", "s2")
+
+    assert set(document) >= {
+        "session", "text", "lines", "new_crystals", "recent_crystals", "tokens_used", "crystallization_performed",
+        "errors",
+    }  # fmt: skip
+    assert [crystal["period"] for crystal in document["new_crystals"]] == ["session:s1"]
+    assert document["tokens_used"] <= 600
+    assert "## Next\n- todo: Look at the logout page (#7)\n" in result.stdout
+    assert result.stderr.startswith("mica: session s1: 0 new crystals, ")
+    assert (none.exit_code, "there is no session 's2'" in none.stderr) == (1, True)
+
+
+def test_a_handoff_of_nothing_says_what_to_do(terminal: Terminal) -> None:
+    result = terminal.run("handoff")
+
+    assert result.stdout == ""
+    assert "nothing to hand over yet; `mica mark` records what you observe" in result.stderr

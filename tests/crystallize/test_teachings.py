@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,6 @@ from mica.teachings import PROMOTED, SHARE_MIN, WITHDRAWN, passing, score, score
 from mica.testing import HandClock
 
 RULES = ("Set cookies after the last redirect", "Never trust the session id of a redirected request")
-
-
-@pytest.fixture(params=[":memory:", "space.db"])
-async def memory(
-    request: pytest.FixtureRequest, tmp_path: Path, home: Settings, clock: HandClock
-) -> AsyncIterator[mica.Memory]:
-    target = request.param if request.param == ":memory:" else tmp_path / request.param
-    async with mica.open(target, settings=home, clock=clock) as opened:
-        yield opened
 
 
 async def crystal_of_session(

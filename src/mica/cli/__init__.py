@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from mica.cli import chains, crystals, events, flow, importing, keeping, marks, purging, start, teachings
+from mica.cli import chains, crystals, events, flow, handing, importing, keeping, marks, purging, start, teachings
 from mica.errors import MicaError
 
 
@@ -45,6 +45,7 @@ for command in (
     crystals.expand,
     crystals.retract,
     flow.stream,
+    handing.handoff,
     teachings.promote,
     teachings.teachings,
     crystals.tick,

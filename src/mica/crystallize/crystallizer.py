@@ -341,11 +341,7 @@ class Crystallizer:
                 asking += source.open
             elif OPEN_TAGS.intersection(source.tags):
                 asking.append(source.id)
-        return tuple([each for each in dict.fromkeys(asking) if not await self._is_fulfilled(each)])
-
-    async def _is_fulfilled(self, mark: EventId) -> bool:
-        below = await self._store.descendants(mark)
-        return any(event.name == MARK and mark_of(event).relation == "fulfills" for event in below)
+        return tuple([each for each in dict.fromkeys(asking) if not await is_fulfilled(self._store, each)])
 
     async def _withdraw(self, crystals: Sequence[Crystal], request: Request, context: Context) -> None:
         """Nothing is left that these crystals rest on: say so."""
@@ -363,6 +359,12 @@ class Crystallizer:
         return make_event(
             next(self._ids), CRYSTAL, crystal_data(draft), at=self._clock(), context=context, origin="agent"
         )
+
+
+async def is_fulfilled(store: Store, mark: EventId) -> bool:
+    """Whether something that followed from this mark says that it fulfills what was asked."""
+    below = await store.descendants(mark)
+    return any(event.name == MARK and mark_of(event).relation == "fulfills" for event in below)
 
 
 def _too_little(closing: Closing[Mark] | Closing[Crystal]) -> Waiting:
