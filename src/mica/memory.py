@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import platform
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from mica.crystallize.crystallizer import EXTRACTIVE, Crystallized, Crystallizer
 from mica.crystallize.promoting import Promoting
 from mica.crystals import CRYSTAL, LEVELS, RETRACTED, Crystal, CrystalQuery, Level, crystal_of
 from mica.errors import InvalidInput, InvalidSettings, MicaError, StoreError, UnknownEvent
+from mica.inject import now as status
 from mica.inject.handoff import Handoff, collect, compose, latest_session
 from mica.inject.purge import Purging
 from mica.inject.receipts import receipt
@@ -578,6 +580,26 @@ class Memory:
                 errors.append(str(error))
         told = await collect(self._store, chosen)
         return compose(told, budget_tokens=budget_tokens, new_crystals=made, errors=errors)
+
+    async def propose_now(self, file: Path | str = status.NOW, *, section: str = status.HAPPENED) -> status.Proposal:
+        """What a section of a status file could say of the latest crystals. Nothing is written; `apply_now` does that.
+
+        Raises InvalidInput when the file cannot be read as text.
+        """
+        await self._stored()
+        lately = await status.collect(self._store, section=section)
+        before = await asyncio.to_thread(status.read, Path(file))
+        return status.propose(lately, file=Path(file), section=section, before=before)
+
+    async def apply_now(self, proposal: status.Proposal) -> status.Applied:
+        """Write a proposal and keep a copy of the file as it was; every byte outside of the section stays.
+
+        Raises InvalidInput when the file has changed since it was proposed, or cannot be written.
+        """
+        applied = await asyncio.to_thread(status.apply, proposal, at=self._clock())
+        told = {"path": applied.file, "backup": applied.backup, "host": platform.node()}
+        self.emit(status.QUOTED, {**told, "crystals": proposal.source_crystals}, origin="user")
+        return applied
 
     async def teachings(self, *, with_ended: bool = False) -> list[Teaching]:
         """The crystals that were promoted and stand, oldest first; on request also those that ended, with the reason.

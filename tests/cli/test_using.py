@@ -166,3 +166,34 @@ def test_a_handoff_of_nothing_says_what_to_do(terminal: Terminal) -> None:
 
     assert result.stdout == ""
     assert "nothing to hand over yet; `mica mark` records what you observe" in result.stderr
+
+
+def test_now_shows_a_diff_and_writes_on_request_only(terminal: Terminal) -> None:
+    """B-29, B-65, B-69"""
+    terminal.crystal()
+    page = terminal.folder / "NOW.md"
+    page.write_text("# NOW\n\n## Plans\n")
+
+    shown = terminal.run("now")
+    document = terminal.document("now", "--section", "Session Status")
+    assert page.read_text() == "# NOW\n\n## Plans\n"
+    applied = terminal.run("now", "--apply")
+
+    assert "+## What Just Happened\n" in shown.stdout
+    assert "nothing is written; --apply does it" in shown.stderr
+    assert set(document) >= {"section", "current_content", "proposed_content", "source_crystals", "confidence", "diff"}
+    assert (document["confidence"], document["applied"]) == (0.72, False)
+    assert applied.stdout == shown.stdout
+    assert re.search(r"NOW\.md is written; as it was: .*NOW\.md\.bak-\d{8}T\d{6}Z\n", applied.stderr)
+    assert page.read_text().startswith("# NOW\n\n## Plans\n\n## What Just Happened\n\n- 20")
+    assert "says it already" in terminal.run("now").stderr
+
+
+def test_now_without_crystals_says_what_to_do(terminal: Terminal) -> None:
+    result = terminal.run("now", "--apply", "--store", str(terminal.folder / "other.db"))
+    assert "there is no store" in result.stderr
+    terminal.run("mark", "one")
+    result = terminal.run("now", "--apply")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "there are no crystals to tell of" in result.stderr
+    assert not (terminal.folder / "NOW.md").exists()

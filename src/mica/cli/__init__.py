@@ -46,6 +46,7 @@ for command in (
     crystals.retract,
     flow.stream,
     handing.handoff,
+    handing.now,
     teachings.promote,
     teachings.teachings,
     crystals.tick,

@@ -16,6 +16,7 @@ from mica.crystals import CRYSTAL
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
+from mica.inject.now import QUOTED
 from mica.model import (
     EMPTY,
     PURGED,
@@ -84,6 +85,7 @@ class Purging:
         await self._folding.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
         rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
+        quoting = await self._quoting(found.ids)
         return msgspec.structs.replace(
             _purged(found),
             first=(),
@@ -91,8 +93,16 @@ class Purging:
             stands=kept is not None,
             exports=rewritten,
             removed=traces.removed,
-            unreached=(*await self._store.scrub(), *traces.left, *unreached),
+            unreached=(*await self._store.scrub(), *traces.left, *unreached, *quoting),
         )
+
+    async def _quoting(self, purged: Collection[EventId]) -> list[str]:
+        """The status files that were written from crystals which are gone; they are people's, so people see to them."""
+        gone = set(purged)
+        records = await self._store.events(EventQuery(names=(QUOTED,), limit=None))
+        quoting = [record.data for record in records if not gone.isdisjoint(record.data.get("crystals") or ())]
+        files = {(str(data.get("path")), str(data.get("host"))): None for data in quoting}
+        return [f"{path} on {host} and its backups may quote purged marks: look at them" for path, host in files]
 
     async def _found(self, selection: Selection) -> Found:
         """What fits, and before it what rests on it: cut off in the middle, nothing quotes what is gone."""
