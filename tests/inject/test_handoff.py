@@ -26,8 +26,8 @@ SAID = (
 )
 
 
-def observe(memory: mica.Memory, session: str, **labels: str) -> None:
-    with memory.context(session=session, agent="scout", **labels):
+def observe(memory: mica.Memory, session: str, *, task: str | None = None) -> None:
+    with memory.context(session=session, agent="scout", task=task):
         for text in SAID:
             memory.mark(f"{text} ({session})", tags="finding")
 

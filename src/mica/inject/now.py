@@ -13,7 +13,7 @@ from mica.crystals import Crystal, CrystalQuery
 from mica.errors import InvalidInput
 from mica.inject.exports import written
 from mica.inject.sections import find, lines_of, plain, replaced
-from mica.model import EventId, Mark
+from mica.model import Event, EventId, Mark
 from mica.store.protocol import Store
 
 NOW = "NOW.md"
@@ -139,6 +139,22 @@ def propose(lately: Lately, *, file: Path, section: str, before: str | None) -> 
         before=before,
         after=replaced(before or "", title, said) if said else before or "",
     )
+
+
+class Quoted(msgspec.Struct, frozen=True):
+    """A file that was written from crystals, and where. A record of another shape names none."""
+
+    path: str = ""
+    host: str = ""
+    crystals: tuple[EventId, ...] = ()
+
+
+def written_to(record: Event) -> Quoted:
+    """The file that this event records."""
+    try:
+        return msgspec.json.decode(record.body, type=Quoted)
+    except msgspec.DecodeError:
+        return Quoted()  # nothing of ours
 
 
 # -- The file -----------------------------------------------------------------------------------------------------

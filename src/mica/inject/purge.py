@@ -16,7 +16,7 @@ from mica.crystals import CRYSTAL
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
-from mica.inject.now import QUOTED
+from mica.inject.now import QUOTED, written_to
 from mica.model import (
     EMPTY,
     PURGED,
@@ -100,8 +100,8 @@ class Purging:
         """The status files that were written from crystals which are gone; they are people's, so people see to them."""
         gone = set(purged)
         records = await self._store.events(EventQuery(names=(QUOTED,), limit=None))
-        quoting = [record.data for record in records if not gone.isdisjoint(record.data.get("crystals") or ())]
-        files = {(str(data.get("path")), str(data.get("host"))): None for data in quoting}
+        quoting = [written_to(record) for record in records]
+        files = dict.fromkeys((each.path, each.host) for each in quoting if not gone.isdisjoint(each.crystals))
         return [f"{path} on {host} and its backups may quote purged marks: look at them" for path, host in files]
 
     async def _found(self, selection: Selection) -> Found:
