@@ -147,7 +147,7 @@ class Models:
                             yield piece
                     if piece is None:
                         raise ModelUnavailable(f"the answer of {model.name} broke off", model=model.name)
-                    yield piece
+                yield piece
                 return
             except ModelUnavailable as error:
                 if came and streamed:
