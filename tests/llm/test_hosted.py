@@ -58,11 +58,15 @@ async def test_a_stream_yields_its_text_as_it_comes(hosted: Hosted, provider: st
 async def test_a_broken_stream_keeps_what_came(hosted: Hosted, provider: str) -> None:
     """Neither the half nor a second beginning is passed off as the answer; what came is counted as spent."""
     models, server = hosted(Turn("one two three four", breaks_after=2), "never asked", provider=provider)
-    seen = []
+    seen: list[object] = []
+
+    async def watch() -> None:
+        async for piece in models.stream(question("Count")):
+            seen.append(piece)
+
     async with models:
         with pytest.raises(StreamBroken, match="broke off after 8 characters") as broken:
-            async for piece in models.stream(question("Count")):
-                seen.append(piece)
+            await watch()
 
     assert (broken.value.partial, seen) == ("one two ", ["one ", "two "])
     assert len(server.requests) == 1
@@ -258,7 +262,8 @@ def test_importing_mica_imports_no_model_library() -> None:
     """A library that takes a second to import is paid for by those who ask a model."""
     code = (
         "import sys, mica, mica.llm.tiers\n"
-        "found = {name.partition('.')[0] for name in sys.modules} & {'pydantic_ai', 'pydantic', 'xllamacpp', 'openai', 'httpx2'}\n"
+        "libraries = {'pydantic_ai', 'pydantic', 'xllamacpp', 'openai', 'anthropic', 'httpx2', 'genai_prices'}\n"
+        "found = {name.partition('.')[0] for name in sys.modules} & libraries\n"
         "assert not found, found"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

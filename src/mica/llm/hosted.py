@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncGenerator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,9 @@ class HostedModel:
     async def close(self) -> None:
         """Let connections go, if any were made."""
         if "_model" in self.__dict__ and (client := getattr(self._model, "client", None)) is not None:
-            await client.close()
+            closing = client.close()
+            if inspect.isawaitable(closing):
+                await closing
 
     @cached_property
     def _model(self) -> PydanticModel[Any]:
@@ -177,6 +180,8 @@ class HostedModel:
         said = self._clean(str(getattr(error, "body", None) or error))
         if isinstance(error, exceptions.UserError):  # what was asked for is not possible with this model
             return ModelRefused(f"{self.name} cannot be asked so: {said}", model=self.name, status=400)
+        if isinstance(error, exceptions.ContentFilterError):
+            return ModelRefused(f"{self.name} will not speak of this: {said}", model=self.name)
         if isinstance(error, exceptions.ModelContextWindowExceededError):
             return PromptTooLong(self.name)
         if isinstance(error, exceptions.ModelAuthenticationError):

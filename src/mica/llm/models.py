@@ -41,6 +41,7 @@ class Models:
         self._timing = timing or Timing()
         self._breakers: dict[str, Breaker] = {}
         self._limits: dict[str, RateLimit] = {}
+        self._ready: set[str] = set()
         self._no_schema: set[str] = set()  # models that refused a schema, whatever they were said to be able to do
 
     async def ask(self, request: Request) -> Answer:
@@ -88,6 +89,9 @@ class Models:
         made = _Made()
         failures: list[ModelError] = []
         for model in self._chain(request.tier):
+            if model.name not in self._ready:  # the first look at a model may import a large library
+                await asyncio.to_thread(self._capabilities, model)
+                self._ready.add(model.name)
             for shaped in self._shapes(model, request):
                 try:
                     self._fits(model, shaped)
