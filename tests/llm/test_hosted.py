@@ -13,10 +13,11 @@ from typing import TypeAlias
 import pytest
 
 from mica.errors import ModelRefused, ModelUnavailable, NoModel, StreamBroken
+from mica.llm.hosted import HostedModel
 from mica.llm.models import Models
-from mica.llm.protocol import Answer, Image, Message, Request, question
+from mica.llm.protocol import Answer, Image, Message, Request, Usage, question
 from mica.llm.tiers import open_models
-from mica.settings import Settings, load_settings
+from mica.settings import ProviderSettings, load_settings
 from mica.testing import HandClock, ScriptedProvider, Turn
 
 Hosted: TypeAlias = Callable[..., tuple[Models, ScriptedProvider]]
@@ -234,18 +235,16 @@ async def test_a_price_is_known_or_unknown_and_never_nothing(hosted: Hosted) -> 
     assert answer.price == "settings 2026-11-01"
 
 
-def test_the_table_of_prices_is_asked_for_real_models(home: Settings) -> None:
+def test_the_table_of_prices_is_asked_for_real_models() -> None:
     """K-04: the price names the table it comes from."""
-    from mica.llm.hosted import HostedModel
-    from mica.llm.protocol import Usage
-    from mica.settings import ProviderSettings
-
     usage = Usage(input_tokens=1_000_000, output_tokens=0)
     found = HostedModel("openai:gpt-5-mini", access=ProviderSettings(), key=None).price(usage)
     assert found is not None
     assert found[0] > 0
     assert found[1].startswith("genai-prices ")
     assert HostedModel("openai:no-such-model", access=ProviderSettings(), key=None).price(usage) is None
+    own_server = ProviderSettings(base_url="http://127.0.0.1:8080/v1")
+    assert HostedModel("openai:gpt-5-mini", access=own_server, key=None).price(usage) is None
 
 
 async def test_what_is_missing_is_said_before_anything_is_called(tmp_path: object) -> None:
