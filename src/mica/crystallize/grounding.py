@@ -14,7 +14,7 @@ CHARACTERS_MIN = 20  # a statement below is a label
 FOREIGN_SHARE = 0.2  # of the content words; a sentence about several sources needs words of its own to join them
 
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
-_IDENTIFIER = re.compile(r"\w*[\w)][._/:\-]\w[\w./:\-]*|\w+_\w+|[a-z]+[A-Z]\w*|\w+\(\)")
+_IDENTIFIER = re.compile(r"\w*[\w)][._/:\-]\w[\w./:\-]*|\w+_\w+|\b\w*[a-z][A-Z]\w*|\w+\(\)")
 _NAME = re.compile(r"(?<![.!?:;]\s)(?<!^)\b[A-Z]\w+")
 
 
