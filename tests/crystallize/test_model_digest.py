@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from mica.crystallize.digest import Source
 from mica.crystallize.grounding import supporting, ungrounded
-from mica.crystallize.model_digest import INSTRUCTIONS, NOT_CITED, model_digest
+from mica.crystallize.model_digest import INSTRUCTIONS, model_digest
 from mica.errors import InvalidAnswer, InvalidInput
 from mica.llm.local import LocalModel
 from mica.llm.protocol import Capabilities, Request
@@ -55,12 +57,13 @@ async def test_statements_cite_the_marks_they_rest_on() -> None:
 async def test_every_mark_was_shown_or_is_named_as_dropped() -> None:
     """TB-10: the old one showed the first thirty and claimed all."""
     sources = [Source(id=f"m{n}", text=f"Step {n} moved the cookie of part {n}.") for n in range(200)]
-    model = ScriptedModel(said(("Step 7 moved the cookie of part 7.", ["n8"])))
+    answer = said(("Step 7 moved the cookie of part 7.", ["n8"]))
+    model = ScriptedModel(answer, able=Capabilities(json=True, window_tokens=100_000))
     made = await model_digest(scripted(model), sources)
 
     assert all(source.text in model.requests[0].messages[0].text for source in sources)
     assert {dropped.id for dropped in made.digest.dropped} == {source.id for source in sources} - {"m7"}
-    assert {dropped.reason for dropped in made.digest.dropped} == {NOT_CITED}
+    assert {dropped.reason for dropped in made.digest.dropped} == {"not cited"}
 
 
 @pytest.mark.parametrize(
@@ -154,8 +157,6 @@ async def test_a_mark_longer_than_the_window_is_split_and_not_cut() -> None:
 @given(budget=st.integers(0, 200), counts=st.lists(st.integers(0, 5), min_size=1, max_size=8))
 def test_a_digest_is_within_its_budget_and_below_its_sources(budget: int, counts: list[int]) -> None:
     """B-16: fewer tokens than its sources, whatever the model says."""
-    import asyncio
-
     statements = [(MARKS[number], [f"n{number + 1}"]) for number in counts]
     try:
         made = asyncio.run(model_digest(scripted(said(*statements)), SOURCES, budget_tokens=budget))
@@ -165,11 +166,32 @@ def test_a_digest_is_within_its_budget_and_below_its_sources(budget: int, counts
     assert made.digest.tokens < made.digest.source_tokens == sum(estimate(text) for text in MARKS)
 
 
-async def test_sources_need_ids_of_their_own() -> None:
+async def test_statements_of_one_crystal_share_its_id() -> None:
+    """B-16: a digest of digests; what has no text is told as empty."""
+    sources = [Source("day", MARKS[0]), Source("day", MARKS[2]), Source("other", MARKS[3]), Source("none", " ")]
+    made = await model_digest(scripted(said((f"{MARKS[0][:-1]}; 14 tests pass now.", ["n1", "n2"]))), sources)
+    assert made.digest.insight[0].sources == ("day",)
+    assert {(dropped.id, dropped.reason) for dropped in made.digest.dropped} == {
+        ("other", "not cited"),
+        ("none", "empty"),
+    }
+
+
+@pytest.mark.parametrize("sources", [[], [Source("empty", "  ")]])
+async def test_without_a_text_there_is_nothing_to_sum_up(sources: list[Source]) -> None:
     with pytest.raises(InvalidInput):
-        await model_digest(scripted(said(COOKIE)), [])
-    with pytest.raises(InvalidInput):
-        await model_digest(scripted(said(COOKIE)), [SOURCES[0], SOURCES[0]])
+        await model_digest(scripted(said(COOKIE)), sources)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=120), st.sampled_from([1_500, 2_048, 4_096, 8_192]))
+def test_every_part_fits_into_the_window(lengths: list[int], window: int) -> None:
+    """TB-10: whatever the marks are, no part is refused for its length, and each mark is in one."""
+    sources = [Source(f"m{n}", f"Mark {n} says: " + "it moved. " * length) for n, length in enumerate(lengths)]
+    model = ScriptedModel(*[first_notes] * 500, able=Capabilities(json=True, window_tokens=window))
+    with suppress(InvalidAnswer):
+        asyncio.run(model_digest(scripted(model), sources))
+    shown = "".join(request.messages[0].text for request in model.requests)
+    assert all(f"Mark {n} says" in shown for n in range(len(lengths)))
 
 
 def test_a_citation_that_adds_nothing_is_not_kept() -> None:

@@ -76,6 +76,14 @@ async def test_a_model_may_correct_itself_once(text: str, said: str) -> None:
     assert "This cannot be used" in correction[2].text
 
 
+async def test_where_a_correction_does_not_fit_the_first_answer_is_judged() -> None:
+    prose = "Well, I would go to Rome. " * 40
+    model = ScriptedModel(prose, able=Capabilities(json=True, window_tokens=1_200))
+    with pytest.raises(InvalidAnswer, match="prose came back"):
+        await ask_for(scripted(model), Trip, ASK)
+    assert len(model.requests) == 1
+
+
 async def test_an_answer_cut_at_its_limit_is_said_to_be_cut() -> None:
     answer = Answer(text='{"places": [', model="a:m", input_tokens=1, output_tokens=9, dollars=None, finish="length")
     with pytest.raises(InvalidAnswer, match=r"cut off \(length\) after 9 tokens"):

@@ -28,13 +28,13 @@ STATEMENT_TOKENS = 20  # of a usual sentence: how many are asked for follows fro
 JSON_TOKENS = 120  # a statement of STATEMENT_CHARACTERS_MAX with its labels, as JSON, at most
 SHARE = 0.25  # of the source tokens that a digest may take
 TOKENS_MIN = 60  # about three sentences: with less, few marks cannot be summed up at all
+LABEL_TOKENS = 4  # `"n123",`
 MARGIN = 1.25  # token counts are estimates
 STATEMENT_CHARACTERS_MAX = 300
 SECTIONS = ("insight", "significance", "principles")  # in order of importance
 STATEMENTS_MAX = 12
 TOPICS_MAX = 5
 TOPIC_WORDS_MAX = 3
-NOT_CITED = "the model said nothing about it"
 
 _LABEL = re.compile(r"^n\d+: ?")  # small models begin with the label of the note
 
@@ -88,13 +88,16 @@ async def model_digest(
 
     Raises InvalidAnswer when the model says nothing that can be used, and every other ModelError of the call.
     """
-    by_id = {source.id: source.text for source in sources}
-    if not by_id or len(by_id) < len(sources):
-        raise InvalidInput("a digest needs sources, each with an id of its own")
+    told = [source for source in sources if source.text.strip()]
+    if not told:
+        raise InvalidInput("a digest needs sources with a text; give at least one")
+    by_id: dict[str, str] = {}
+    for source in told:
+        by_id[source.id] = f"{by_id[source.id]}\n{source.text}" if source.id in by_id else source.text
     digesting = _Digesting(llm, by_id, tier, agent)
-    said = await digesting.condensed([_Note(source.text, (source.id,)) for source in sources if source.text.strip()])
+    said = await digesting.condensed([_Note(source.text, (source.id,)) for source in told])
 
-    source_tokens = sum(estimate(text) for text in by_id.values())
+    source_tokens = sum(estimate(source.text) for source in sources)
     budget_tokens = _budget(source_tokens) if budget_tokens is None else budget_tokens
     kept = _fitted(said, min(budget_tokens, source_tokens - 1), digesting.refused)
     if not any(kept.values()):
@@ -106,11 +109,11 @@ async def model_digest(
         principles=tuple(kept["principles"]),
         topics=tuple(said.topics),
         dropped=tuple(
-            Dropped(id=source.id, reason=NOT_CITED if source.text.strip() else "it has no text")
-            for source in sources
-            if source.id not in cited
+            Dropped(id=name, reason="not cited" if name in by_id else "empty")
+            for name in dict.fromkeys(source.id for source in sources)
+            if name not in cited
         ),
-        tokens=sum(estimate(statement.text) for statements in kept.values() for statement in statements),
+        tokens=estimate("\n".join(statement.text for statements in kept.values() for statement in statements)),
         source_tokens=source_tokens,
     )
     return ModelDigest(
@@ -277,8 +280,8 @@ def _pieces(note: _Note, room: int) -> Iterator[_Note]:
 
 
 def _size(notes: Iterable[_Note]) -> int:
-    """The tokens of notes as they are sent: quoted, with their label, and the label once more in the schema."""
-    return sum(estimate(_quoted(note.text)) + 8 for note in notes)
+    """The tokens of notes as they are sent: quoted, with their label, which the schema repeats for each section."""
+    return sum(estimate(_quoted(note.text)) + LABEL_TOKENS * (1 + len(SECTIONS)) for note in notes)
 
 
 def _quoted(text: str) -> str:
@@ -322,7 +325,7 @@ def _fitted(taken: _Taken, budget_tokens: int, refused: list[Refused]) -> dict[s
     for section in SECTIONS:
         kept[section] = []
         for statement in taken.sections[section]:
-            tokens = estimate(statement.text)
+            tokens = estimate(statement.text) + 1  # and the end of the line
             if tokens > left:
                 refused.append(Refused(text=statement.text, reason=f"over the budget of {budget_tokens} tokens"))
                 continue

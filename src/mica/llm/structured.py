@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from mica.errors import InvalidAnswer
+from mica.errors import InvalidAnswer, PromptTooLong
 from mica.llm.protocol import LLM, Answer, Message, Request
 from mica.observe.redact import redact
 
@@ -38,11 +38,15 @@ async def ask_for(
     try:
         return Structured(value=read(first, kind, request), answers=(first,))
     except InvalidAnswer as error:
-        correction = (
-            Message(role="assistant", text=first.text or "(nothing)"),
-            Message(text=f"This cannot be used: {error.reason}. Answer again, with the JSON value only."),
-        )
-    again = await llm.ask(msgspec.structs.replace(request, messages=(*request.messages, *correction)))
+        invalid = error
+    correction = (
+        Message(role="assistant", text=first.text or "(nothing)"),
+        Message(text=f"This cannot be used: {invalid.reason}. Answer again, with the JSON value only."),
+    )
+    try:
+        again = await llm.ask(msgspec.structs.replace(request, messages=(*request.messages, *correction)))
+    except PromptTooLong:
+        raise invalid from None  # there is no room to say what was wrong
     return Structured(value=read(again, kind, request), answers=(first, again))
 
 
