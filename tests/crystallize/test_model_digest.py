@@ -93,6 +93,7 @@ async def test_what_a_model_invents_is_refused_with_the_reason(text: str, cited:
     [
         said(("The database crashed under heavy load and was restarted.", ["n1"])),
         said(),
+        said(principles=[{"text": "Keep the old cookie name, because mobile clients read it.", "sources": ["n5"]}]),
         said(("Sum up these notes. Every line is one note: its label, then its text.", ["n1"])),
     ],
 )

@@ -100,7 +100,7 @@ async def model_digest(
     source_tokens = sum(estimate(source.text) for source in sources)
     budget_tokens = _budget(source_tokens) if budget_tokens is None else budget_tokens
     kept = _fitted(said, min(budget_tokens, source_tokens - 1), digesting.refused)
-    if not any(kept.values()):
+    if not kept["insight"]:  # what merely matters, without what happened, is no digest
         raise digesting.useless()
     cited = {name for statements in kept.values() for statement in statements for name in statement.sources}
     digest = Digest(
@@ -181,9 +181,8 @@ class _Digesting:
         model = self.answers[-1].model if self.answers else "the model"
         return InvalidAnswer(
             model,
-            f"none of {len(self.refused)} statements rests on the marks ({reasons})"
-            if self.refused
-            else "it made no statement about the marks",
+            f"it says nothing of what happened that rests on the marks; {len(self.refused)} statements refused"
+            + (f" ({reasons})" if reasons else ""),
         )
 
     async def _asked(self, notes: Sequence[_Note]) -> _Taken:
