@@ -599,6 +599,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # the name of the source that offered it
     kind: str = MARK  # what the reader is told it is: prompt, commit, files …
     handle: str = ""  # by which a person can ask for it again
+    stands_for: frozenset[EventId] = frozenset()  # what is not shown beside it; the first of `sources` when it is empty
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
