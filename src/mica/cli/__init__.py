@@ -7,7 +7,20 @@ import sys
 
 import click
 
-from mica.cli import chains, crystals, events, flow, handing, importing, keeping, marks, purging, start, teachings
+from mica.cli import (
+    chains,
+    crystals,
+    dashboard,
+    events,
+    flow,
+    handing,
+    importing,
+    keeping,
+    marks,
+    purging,
+    start,
+    teachings,
+)
 from mica.errors import MicaError
 
 
@@ -45,6 +58,7 @@ for command in (
     crystals.expand,
     crystals.retract,
     flow.stream,
+    dashboard.tui,
     handing.handoff,
     handing.now,
     teachings.promote,

@@ -9,8 +9,9 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Output, counted, local, making_command, memory_command, one_line
+from mica.cli.output import Output, making_command, memory_command
 from mica.errors import StoreError
+from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.observe.redact import redact
 

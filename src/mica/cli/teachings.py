@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.crystals import crystal_document, print_crystal
-from mica.cli.output import Output, counted, local, making_command, memory_command, one_line
+from mica.cli.output import Output, making_command, memory_command
+from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.teachings import CONFIDENCE_MIN, MARKS_MIN, SHARE_MIN, Candidate, Teaching
 
