@@ -67,6 +67,7 @@ from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import Question, Source
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
+from mica.select.sources.teachings import Teachings
 from mica.settings import Settings, load_settings
 from mica.store.ageing import HOT, Ageing, age
 from mica.store.copying import Copied, copy
@@ -123,7 +124,7 @@ class Memory:
         self._scheduler = Scheduler(store, jobs, clock=clock)
         self._generation = store.generation
         self._outstanding = Outstanding()  # purges, as far as this process knows of them
-        self._sources: list[Source] = [Marks(store), Files(store), *sources]
+        self._sources: list[Source] = [Marks(store), Files(store), Teachings(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
             raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
         self._is_closed = False

@@ -222,3 +222,22 @@ async def test_what_is_no_teaching_is_refused(memory: mica.Memory) -> None:
     assert len(await memory.events(EventQuery(names=("event.refused",)))) == 2
     with pytest.raises(mica.InvalidEvent, match="is not a teaching"):
         teaching_of(await memory.event(mark.id))
+
+
+async def test_a_teaching_enters_briefs_until_it_is_withdrawn(memory: mica.Memory) -> None:
+    """B-30"""
+    made = await crystal_of_session(memory)
+    teaching = await memory.promote(made.id, by="ann")
+    memory.mark("Something about invoices and nothing else")
+
+    for query in ("", "cookies after a redirect", "invoices"):
+        brief = await memory.brief(query, budget_tokens=2_000)
+        [taught] = [passage for passage in brief.passages if passage.kind == "teaching"]
+        assert taught.sources[:2] == (teaching.id, made.id)
+        assert RULES[0] in taught.text
+        shown = {passage.sources[0] for passage in brief.passages}
+        cited = {mark for statement in teaching.statements for mark in statement.sources}
+        assert query == "invoices" or shown.isdisjoint(cited), "a teaching stands beside the marks it quotes"
+    await memory.withdraw(teaching.id, reason="fixed")
+
+    assert not [each for each in (await memory.brief("")).passages if each.kind == "teaching"]

@@ -57,19 +57,7 @@ class Promoting:
 
     async def teachings(self, *, with_ended: bool = False) -> list[Teaching]:
         """The teachings that stand, oldest first; on request also those that ended, with the reason."""
-        promoted = await self._store.events(EventQuery(names=(PROMOTED,), limit=None))
-        if not promoted:
-            return []
-        withdrawn = await self._store.events(EventQuery(names=(WITHDRAWN,), limit=None))
-        retracted = await self._store.events(EventQuery(names=(RETRACTED,), limit=None))
-        known = list(map(teaching_of, promoted))
-        found = judged(
-            known,
-            map(withdrawal_of, withdrawn),
-            retracted=frozenset(map(retracted_by, retracted)),
-            successors=await self._successors(known),
-        )
-        return [teaching for teaching in found if with_ended or teaching.ended is None]
+        return await known(self._store, with_ended=with_ended)
 
     async def promote(
         self, identifier: EventId, *, by: str, reason: str = "", origin: Origin = "user", context: Context
@@ -79,8 +67,8 @@ class Promoting:
         A teaching of an earlier revision is withdrawn. Raises InvalidInput when the crystal does not stand.
         """
         crystal = await self._standing(identifier)
-        known = await self.teachings(with_ended=True)
-        own = [teaching for teaching in known if teaching.crystal == crystal.id]
+        earlier = await self.teachings(with_ended=True)
+        own = [teaching for teaching in earlier if teaching.crystal == crystal.id]
         if own and own[-1].ended is None:
             return own[-1]
         # The id is that of the crystal and how often it was promoted: of two who do it at once, one is first.
@@ -89,7 +77,7 @@ class Promoting:
         event = make_event(new, PROMOTED, data, at=self._clock(), context=context, origin=origin)
         replaced = [
             self._withdrawal(teaching, REPLACED, context=context, origin=origin, successor=new)
-            for teaching in known
+            for teaching in earlier
             if teaching.ended is None and (teaching.level, teaching.period) == (crystal.level, crystal.period)
         ]
         with suppress(DuplicateEvent):  # another process was first; its teaching is read below
@@ -150,20 +138,38 @@ class Promoting:
             raise InvalidInput(f"crystal {identifier} was superseded or retracted and cannot be taught{instead}")
         return crystal
 
-    async def _successors(self, teachings: Sequence[Teaching]) -> dict[EventId, EventId]:
-        """The crystal that stands in the place of one that was promoted, where that is another."""
-        found: dict[EventId, EventId] = {}
-        for level, period in {(teaching.level, teaching.period) for teaching in teachings}:
-            for live in await self._store.crystals(CrystalQuery(level=level, period=period, limit=1)):
-                of_period = [each for each in teachings if (each.level, each.period) == (level, period)]
-                found |= {each.crystal: live.id for each in of_period if each.crystal != live.id}
-        return found
-
     def _withdrawal(
         self, teaching: Teaching, reason: str, *, context: Context, origin: Origin, successor: EventId | None = None
     ) -> Event:
         data = {"teaching": teaching.id, "reason": reason, "successor": successor}
         return make_event(next(self._ids), WITHDRAWN, data, at=self._clock(), context=context, origin=origin)
+
+
+async def known(store: Store, *, with_ended: bool = False) -> list[Teaching]:
+    """The teachings of a store, oldest first: those that stand, and on request those that ended."""
+    promoted = await store.events(EventQuery(names=(PROMOTED,), limit=None))
+    if not promoted:
+        return []
+    withdrawn = await store.events(EventQuery(names=(WITHDRAWN,), limit=None))
+    retracted = await store.events(EventQuery(names=(RETRACTED,), limit=None))
+    teachings = list(map(teaching_of, promoted))
+    found = judged(
+        teachings,
+        map(withdrawal_of, withdrawn),
+        retracted=frozenset(map(retracted_by, retracted)),
+        successors=await _successors(store, teachings),
+    )
+    return [teaching for teaching in found if with_ended or teaching.ended is None]
+
+
+async def _successors(store: Store, teachings: Sequence[Teaching]) -> dict[EventId, EventId]:
+    """The crystal that stands in the place of one that was promoted, where that is another."""
+    found: dict[EventId, EventId] = {}
+    for level, period in {(teaching.level, teaching.period) for teaching in teachings}:
+        for live in await store.crystals(CrystalQuery(level=level, period=period, limit=1)):
+            of_period = [each for each in teachings if (each.level, each.period) == (level, period)]
+            found |= {each.crystal: live.id for each in of_period if each.crystal != live.id}
+    return found
 
 
 async def resting_on(store: Store, identifiers: Sequence[EventId]) -> list[EventId]:

@@ -94,4 +94,3 @@ def _passage(crystal: Crystal, score: float, beneath: Iterable[EventId] = ()) ->
         handle=f"#{crystal.position}",
         stands_for=frozenset([crystal.id, *cited, *crystal.sources, *beneath]),
     )
-
