@@ -18,11 +18,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from mica.errors import InvalidEvent, InvalidInput, LawBroken
-from mica.model import MARK, Context, Event, EventId, mark_of
+from mica.model import CRYSTAL, MARK, Context, Event, EventId, mark_of, split_id
 from mica.tokens import ESTIMATOR, estimate
-
-CRYSTAL = "crystal.made"  # the event that a crystal is
-RETRACTED = "mark.retracted"  # says that a mark does not hold any more, and why
 
 Level = Literal["session", "day", "week", "epoch"]
 LEVELS: tuple[Level, ...] = ("session", "day", "week", "epoch")
@@ -213,6 +210,8 @@ def _check_provenance(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
         raise LawBroken("provenance", f"{unknown[0]} is no mark or crystal of this space that can be a source")
     if gone := [identifier for identifier in crystal.sources if not facts[identifier].is_live]:
         raise LawBroken("provenance", f"{gone[0]} was retracted or superseded; use what stands in its place")
+    if own := [identifier for identifier in crystal.sources if identifier in crystal.supersedes]:
+        raise LawBroken("provenance", f"{own[0]} is its source; what it rests on cannot be superseded by it")
     if not crystal.insight:
         raise LawBroken("provenance", "a crystal says something; its insight is empty")
     beneath = frozenset[EventId]().union(*(facts[identifier].cites for identifier in crystal.sources))
@@ -233,7 +232,7 @@ def overlap(crystal: Draft) -> LawBroken:
     return LawBroken("overlap", f"a source of {crystal.period} has another live crystal; supersede that one")
 
 
-# -- Retracted marks --------------------------------------------------------------------------------------------
+# -- What was retracted -----------------------------------------------------------------------------------------
 
 
 class _Retraction(msgspec.Struct):
@@ -242,11 +241,13 @@ class _Retraction(msgspec.Struct):
 
 
 def retracted_by(event: Event) -> EventId:
-    """The mark that this event says does not hold any more. Raises InvalidEvent when it names none."""
+    """The mark or crystal that this event says does not hold any more. Raises InvalidEvent when it names none."""
     try:
-        return msgspec.json.decode(event.body, type=_Retraction).mark
+        retracted = msgspec.json.decode(event.body, type=_Retraction).mark
     except msgspec.DecodeError as error:
         raise InvalidEvent(f"event {event.id!r} retracts no mark: {error}") from error
+    split_id(retracted)
+    return retracted
 
 
 # -- Asking for them --------------------------------------------------------------------------------------------
@@ -261,6 +262,7 @@ class CrystalQuery(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None  # that begin before this time
     is_live: bool | None = True  # not superseded; None: all of them
     is_sealed: bool | None = None  # a source of a live crystal of the next level
+    is_stale: bool | None = None  # rests on something that was retracted or superseded
     limit: int | None = 100
 
     def __post_init__(self) -> None:

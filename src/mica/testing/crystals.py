@@ -9,9 +9,7 @@ import msgspec
 import pytest
 
 from mica.crystals import (
-    CRYSTAL,
     LEVELS,
-    RETRACTED,
     CrystalQuery,
     Draft,
     Dropped,
@@ -22,7 +20,7 @@ from mica.crystals import (
     said_tokens,
 )
 from mica.errors import LawBroken
-from mica.model import Context, Event, EventId, EventQuery, Tombstone, mark_of
+from mica.model import CRYSTAL, RETRACTED, Context, Event, EventId, EventQuery, Tombstone, mark_of
 from mica.store.protocol import Store
 from mica.testing.builders import build
 from mica.tokens import estimate
@@ -201,6 +199,29 @@ class CrystalContract:
                 await store.append([build_crystal(4, draft_of(marks, said="cookie"))])
             assert await store.verify() == []
             await store.rebuild()
+
+    async def test_a_crystal_is_stale_when_something_it_rests_on_is_gone(self, store: Store) -> None:
+        """B-43, K-19: a retracted mark, a superseded crystal below; and a crystal can be retracted itself."""
+        marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
+        first, other = build_crystal(4, draft_of(marks[:2])), build_crystal(5, draft_of(marks[2:], period="session:s2"))
+        await store.append([*marks, first, other])
+        day = build_crystal(6, draft_of([first, other], level="day", period="day:x", said="the cookie is set"))
+        await store.append([day])
+        stale = CrystalQuery(is_stale=True)
+        assert await store.crystals(stale) == []
+
+        await store.append([build(7, RETRACTED, {"mark": marks[1].id, "reason": "wrong"})])
+        assert [crystal.id for crystal in await store.crystals(stale)] == [first.id]
+        again = build_crystal(8, draft_of(marks[:1], supersedes=[first]))
+        await store.append([again])
+        for _ in range(2):
+            assert [crystal.id for crystal in await store.crystals(stale)] == [day.id]
+            assert again.id in [crystal.id for crystal in await store.crystals(CrystalQuery(is_stale=False))]
+            await store.rebuild()
+
+        await store.append([build(9, RETRACTED, {"mark": day.id, "reason": "nothing is left"})])
+        assert [crystal.id for crystal in await store.crystals(CrystalQuery(level="day"))] == []
+        assert len(await store.crystals(CrystalQuery(level="session", is_sealed=False))) == 2
 
     async def test_crystals_are_asked_for_by_level_period_and_time(self, store: Store) -> None:
         """B-26: the ones that end last, oldest first."""
