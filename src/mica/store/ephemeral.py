@@ -279,7 +279,7 @@ class EphemeralStore:
         self._check_open()
         return Sizes(
             events=len(self._log),
-            marks=sum(event.name == MARK for event in self._log),
+            marks=sum(map(self._is_mark, self._log)),
             contexts=len({event.context for event in self._log}),
             payloads=0,
             size_bytes=0,

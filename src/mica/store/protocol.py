@@ -43,7 +43,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """How much a space holds."""
 
     events: int
-    marks: int
+    marks: int  # that can be found: neither retracted nor recalled
     contexts: int  # distinct ones; events / contexts is how often one is shared
     payloads: int  # distinct large payloads
     size_bytes: int  # of every file of the store; 0 when it has none
