@@ -359,3 +359,78 @@ class CrystalContract:
         assert await store.verify() == []
         await store.rebuild()
         assert await store.crystals(CrystalQuery(is_live=None)) == []
+
+    async def test_a_crystal_that_rests_on_something_purged_is_named(self, store: Store) -> None:
+        """B-13: at every level it is among the crystals no more, and verify says so until it is purged, too."""
+        marks = [build_mark(1), build_mark(2)]
+        session = build_crystal(3, draft_of(marks))
+        day = build_crystal(4, draft_of([session], level="day", period="day:x", said="the cookie"))
+        await store.append([*marks, session, day])
+        told = Tombstone(purge=build(1_000).id, reason="leaked")
+        await store.bury([marks[0].id], told)
+
+        for _ in range(2):
+            assert await store.crystals(CrystalQuery(is_live=None)) == []
+            assert [event.id for event in await store.unsealed(limit=10)] == [marks[1].id]
+            broken = await store.verify()
+            assert [session.id in sentence or day.id in sentence for sentence in broken] == [True, True]
+            assert "breaks the law of provenance" in broken[0]
+            await store.rebuild()
+        with pytest.raises(LawBroken, match="provenance"):
+            await store.append([build_crystal(5, draft_of([day], level="week", period="week:x", said="the"))])
+        await store.bury([session.id, day.id], told)
+        assert await store.verify() == []
+
+    async def test_what_a_purged_event_ended_stays_ended(self, store: Store) -> None:
+        """K-53: a tombstone keeps the ids of what was superseded or retracted, and nothing else."""
+        marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
+        first = build_crystal(4, draft_of(marks[:1]))
+        second = build_crystal(5, draft_of(marks[:2], supersedes=[first]))
+        retraction = build(6, RETRACTED, {"mark": marks[2].id, "reason": "a secret"})
+        await store.append([*marks, first, second, retraction])
+        await store.bury([second.id, retraction.id], Tombstone(purge=build(1_000).id, reason="leaked"))
+
+        for _ in range(2):
+            assert [crystal.id for crystal in await store.crystals(CrystalQuery(is_live=None))] == [first.id]
+            assert await store.crystals(CrystalQuery()) == []
+            assert [event.id for event in await store.unsealed(limit=10)] == [marks[0].id, marks[1].id]
+            assert await store.verify() == []
+            await store.rebuild()
+        stones = [await store.event(event.id) for event in (second, retraction)]
+        assert [stone.data for stone in stones if stone] == [
+            {"purge": build(1_000).id, "reason": "leaked", "supersedes": [first.id]},
+            {"purge": build(1_000).id, "reason": "leaked", "retracts": marks[2].id},
+        ]
+
+    async def test_a_retraction_may_come_before_what_it_retracts(self, store: Store) -> None:
+        """B-43: writers are stored in any order."""
+        marks = [build_mark(1, "cookie one"), build_mark(2)]
+        crystal = build_crystal(3, draft_of(marks[1:]))
+        await store.append([build(4, RETRACTED, {"mark": marks[0].id}), build(5, RETRACTED, {"mark": crystal.id})])
+        await store.append([*marks, crystal])
+
+        for _ in range(2):
+            assert [event.id for event in await store.unsealed(limit=10)] == [marks[1].id]
+            assert await store.crystals(CrystalQuery()) == []
+            assert [each.id for each in await store.crystals(CrystalQuery(is_live=False))] == [crystal.id]
+            assert await store.verify() == []
+            await store.rebuild()
+
+    async def test_a_crystal_comes_after_what_it_names(self, store: Store) -> None:
+        """B-14: so that none can be beneath itself."""
+        marks = [build_mark(1), build_mark(2)]
+        session = build_crystal(3, draft_of(marks[:1]))
+        own = draft_of(marks[1:], period="session:own")
+        for early in (
+            [build_crystal(4, draft_of(marks)), *marks],
+            [*marks, build_crystal(5, draft_of([session], level="day", period="day:x", said="the cookie")), session],
+            [*marks, build_crystal(6, msgspec.structs.replace(own, sources=(marks[1].id, build(6).id)))],
+            [*marks, build_crystal(7, msgspec.structs.replace(own, supersedes=(marks[1].id,)))],
+        ):
+            with pytest.raises(LawBroken, match="provenance"):
+                await store.append(early)
+        ahead = msgspec.structs.replace(own, supersedes=(build(8).id, session.id, marks[0].id, EventId("no id")))
+        await store.append([*marks, build_crystal(8, ahead), session])
+
+        assert len(await store.crystals(CrystalQuery())) == 2  # it supersedes neither itself nor what is not there yet
+        assert await store.verify() == []
