@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -28,6 +30,19 @@ def server() -> Iterator[Server]:
     """One real PostgreSQL for the whole run. Where it cannot start, the run fails: no engine is left out."""
     with postgres_server() as started:
         yield started
+
+
+WEIGHTS_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+
+@pytest.fixture(scope="session")
+def weights() -> Path:
+    """The weights of a real small model, as `make setup` puts them beside the packages. Without them the run fails."""
+    found = list(Path(sys.prefix, "weights").rglob("SmolLM2-135M-Instruct.Q4_1.gguf"))
+    assert found, "the weights of the test model are missing; `make setup` fetches them (requirements/weights.txt)"
+    with found[0].open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").hexdigest() == WEIGHTS_SHA256
+    return found[0]
 
 
 ENGINES = ["ephemeral", "sqlite", "postgres"]

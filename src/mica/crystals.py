@@ -26,6 +26,8 @@ LEVELS: tuple[Level, ...] = ("session", "day", "week", "epoch")
 OF_MARKS = -1  # the level of a mark, below all others
 TREE = "tree:"  # how the period of a crystal begins that covers a causal tree beside the hierarchy of time
 
+NEUTRAL = 0.5  # a part of a mood that says nothing
+
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Period = Annotated[str, msgspec.Meta(min_length=3, max_length=600)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
@@ -47,15 +49,25 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How it went, in seven numbers; 0.5 says nothing."""
+    """Seven qualities, each between 0 and 1."""
 
-    warmth: Share = 0.5
-    weight: Share = 0.5
-    tempo: Share = 0.5
-    texture: Share = 0.5
-    brightness: Share = 0.5
-    saturation: Share = 0.5
-    complexity: Share = 0.5
+    warmth: Share = NEUTRAL  # commits: something was brought home
+    weight: Share = NEUTRAL  # tests
+    tempo: Share = NEUTRAL  # how many marks
+    texture: Share = NEUTRAL  # failures: smooth or rough
+    brightness: Share = NEUTRAL  # successes against failures
+    saturation: Share = NEUTRAL  # how many marks, against a full session
+    complexity: Share = NEUTRAL  # kinds of marks
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        return msgspec.structs.astuple(self)
+
+    @property
+    def dominant(self) -> str | None:
+        """The quality that is furthest from neutral; None where none is."""
+        furthest = max(self.__struct_fields__, key=lambda name: abs(getattr(self, name) - NEUTRAL))
+        return furthest if getattr(self, furthest) != NEUTRAL else None
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +89,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     confidence: Share = 0.5
     marks: int = 0  # how many lie beneath it
     dropped: tuple[Dropped, ...] = ()
+    open: tuple[EventId, ...] = ()  # marks of friction, questions and tasks that nothing has fulfilled
     revision: Annotated[int, msgspec.Meta(ge=1)] = 1
     supersedes: tuple[EventId, ...] = ()
     label: str | None = None  # the name of an epoch
@@ -184,6 +197,8 @@ def check_laws(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
             below = "marks" if crystal.number == 0 else f"{LEVELS[crystal.number - 1]} crystals"
             found = "a mark" if fact.level == OF_MARKS else f"a {LEVELS[fact.level]} crystal"
             raise LawBroken("levels", f"a {crystal.level} crystal is made of {below} only; {identifier} is {found}")
+    if own := [identifier for identifier in crystal.sources if identifier in crystal.supersedes]:
+        raise LawBroken("provenance", f"{own[0]} is its source; what it rests on cannot be superseded by it")
     for moment in (crystal.start_at, crystal.end_at):
         if moment.tzinfo is None:
             raise LawBroken("time", f"{moment.isoformat()} has no time zone; use aware datetimes")
@@ -210,8 +225,6 @@ def _check_provenance(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
         raise LawBroken("provenance", f"{unknown[0]} is no mark or crystal of this space that can be a source")
     if gone := [identifier for identifier in crystal.sources if not facts[identifier].is_live]:
         raise LawBroken("provenance", f"{gone[0]} was retracted or superseded; use what stands in its place")
-    if own := [identifier for identifier in crystal.sources if identifier in crystal.supersedes]:
-        raise LawBroken("provenance", f"{own[0]} is its source; what it rests on cannot be superseded by it")
     if not crystal.insight:
         raise LawBroken("provenance", "a crystal says something; its insight is empty")
     beneath = frozenset[EventId]().union(*(facts[identifier].cites for identifier in crystal.sources))

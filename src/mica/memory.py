@@ -6,21 +6,30 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from mica.errors import InvalidInput, MicaError, UnknownEvent
+from mica.crystallize.closing import Calendar, Waiting
+from mica.crystallize.crystallizer import EXTRACTIVE, Crystallized, Crystallizer, Request, Written
+from mica.crystals import Crystal, CrystalQuery, Level, crystal_of
+from mica.errors import InvalidInput, InvalidSettings, MicaError, StoreError, UnknownEvent
 from mica.inject.purge import Purging
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
+    CRYSTAL,
+    EMPTY,
     MARK,
+    RELATIONS,
+    RETRACTED,
     Appended,
     Brief,
     Clock,
@@ -28,9 +37,12 @@ from mica.model import (
     Event,
     EventId,
     EventQuery,
+    Mark,
     Origin,
     Ref,
+    Relation,
     event_id,
+    mark_of,
     new_writer,
     utc_now,
 )
@@ -60,9 +72,11 @@ from mica.store.hot import Hot, Reads, readable
 from mica.store.importing import Imported, Importing, LogImported, Progress
 from mica.store.opening import open_store
 from mica.store.protocol import Sizes, Store
-from mica.store.purging import BY_HAND, Purged, Selection
+from mica.store.purging import BY_HAND, Outstanding, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
+from mica.store.scheduling import Job, Ran, Scheduler
 
+CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
@@ -92,7 +106,19 @@ class Memory:
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
         self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
         self._purging = Purging(store, self._journal, self._folding, append=self._append, ids=ids, clock=clock)
+        self._crystallizer = Crystallizer(
+            store,
+            append=self._append,
+            ids=ids,
+            clock=clock,
+            calendar=Calendar(_zone(settings.crystals.zone)),
+            idle=timedelta(minutes=settings.crystals.idle_minutes),
+            digester=EXTRACTIVE,
+        )
+        jobs = [Job(kind="crystallize", every=CLOSING, run=self._close_due)] if settings.crystals.auto else []
+        self._scheduler = Scheduler(store, jobs, clock=clock)
         self._generation = store.generation
+        self._outstanding = Outstanding()  # purges, as far as this process knows of them
         self._sources: list[Source] = [Marks(store), Files(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
             raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
@@ -168,18 +194,35 @@ class Memory:
         *,
         tags: str | Sequence[str] = (),
         why: str | None = None,
+        principles: Sequence[str] = (),
         parent: Event | Ref | None = None,
+        relation: Relation = "causes",
         context: Context | Here | None = None,
         origin: Origin = "agent",
         at: datetime | None = None,
     ) -> Ref:
-        """Record an observation; returns where it stands. Secrets are redacted on the way in."""
+        """Record an observation; returns where it stands. Secrets are redacted on the way in.
+
+        `relation` says what the parent is to it: it causes it, or the mark continues it, branches off or fulfills it.
+        """
         if not isinstance(text, str) or not text.strip():
             raise InvalidInput(f"a mark needs a text, not {text!r}")
+        if relation not in RELATIONS:
+            raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
+        if (purge := self._outstanding.asserted(text)) is not None:
+            raise InvalidInput(f"this was purged ({purge.told.reason}), and a mark must not bring it back")
+        if isinstance(parent, Event) and (at or self._clock()) < parent.at:
+            raise InvalidInput(f"a mark cannot come before what led to it: {parent.id} is of {parent.at.isoformat()}")
         given = [tags] if isinstance(tags, str) else tags
         data: dict[str, object] = {"text": redact(text), "tags": [tag.lstrip("#") for tag in given]}
         if why is not None:
             data["why"] = redact(why)
+        if principles:
+            data["principles"] = [redact(principle) for principle in principles]
+        if relation != "causes":
+            if parent is None and self.here.parent is None:
+                raise InvalidInput(f"a mark that {relation} something needs a parent; give what it {relation}")
+            data["relation"] = relation
         return self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
 
     async def durable(self) -> None:
@@ -198,10 +241,17 @@ class Memory:
         self._ageing.disturb()
         appended = await self._store.append(events)
         self._bell.ring()
+        self._scheduler.stir()
         if self._store.generation != self._generation:  # another process has purged: leave no copy in our segments
             self._generation = self._store.generation
             self._journal.leave()
+            await self.learn_purges()
         return appended
+
+    async def learn_purges(self) -> None:
+        """Know what was purged, so that no mark brings it back. While the store is away: what was known before."""
+        with suppress(StoreError):
+            self._outstanding = Outstanding(await self._store.purges())
 
     async def import_transcripts(
         self,
@@ -401,6 +451,114 @@ class Memory:
         except MicaError:
             return None  # nothing can be written; the agent's turn goes on
 
+    # -- Crystallize ------------------------------------------------------------------------------------------
+
+    async def crystallize(
+        self,
+        *,
+        level: Level = "session",
+        session: str | None = None,
+        tree: EventId | None = None,
+        since: datetime | None = None,
+        label: str | None = None,
+        dry_run: bool = False,
+    ) -> list[Crystal]:
+        """Close now what is open, up to this level, whether it is over or not; returns the crystals made, lowest first.
+
+        With `session`, only that one; with `tree`, one crystal over an event and all that followed from it. `label`
+        names an epoch. Marks that come later make a new revision. What is crystallized already is not made again.
+        """
+        request = Request(
+            level=level, session=session, tree=tree, since=since, label=label, is_forced=True, is_dry=dry_run
+        )
+        return list((await self._crystallized(request)).crystals)
+
+    async def auto_crystallize(self, *, since: datetime | None = None) -> list[Crystal]:
+        """Close what is over: sessions, days, weeks, epochs; returns the crystals made. A second call makes none."""
+        return list((await self._crystallized(Request(since=since))).crystals)
+
+    async def waiting(self) -> list[Waiting]:
+        """What no crystal covers yet, and why."""
+        return list((await self._crystallized(Request(is_dry=True))).waiting)
+
+    async def commit_crystal(
+        self,
+        insight: Sequence[tuple[str, Sequence[EventId]]],
+        *,
+        sources: Sequence[EventId],
+        period: str,
+        level: Level = "session",
+        significance: Sequence[tuple[str, Sequence[EventId]]] = (),
+        principles: Sequence[tuple[str, Sequence[EventId]]] = (),
+        topics: Sequence[str] = (),
+        dropped: Mapping[EventId, str] | None = None,
+        confidence: float = 0.8,
+        label: str | None = None,
+    ) -> Crystal:
+        """Record a crystal that an agent wrote itself: statements, each with the marks it rests on.
+
+        It keeps the same laws as every other: LawBroken says which one it does not. A live crystal of the same period
+        is superseded.
+        """
+        await self._stored()
+        written = Written(
+            insight=insight, significance=significance, principles=principles, topics=topics, dropped=dropped or {}
+        )
+        return await self._crystallizer.commit(
+            written,
+            level=level,
+            period=period,
+            sources=sources,
+            confidence=confidence,
+            label=label,
+            context=self.here.context,
+        )
+
+    async def crystals(
+        self,
+        *,
+        level: Level | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = 100,
+    ) -> list[Crystal]:
+        """The crystals that stand, those that end last; oldest first."""
+        await self._stored()
+        return await self._store.crystals(CrystalQuery(level=level, since=since, until=until, limit=limit))
+
+    async def crystal(self, reference: Reference) -> Crystal:
+        """The crystal of this id or position. Raises UnknownEvent, or InvalidEvent when it is something else."""
+        return crystal_of(await self.event(reference))
+
+    async def expand(self, reference: Reference) -> list[Mark] | list[Crystal]:
+        """What a crystal rests on: its marks, or its crystals of the level below."""
+        crystal = await self.crystal(reference)
+        events = [event for event in [await self._store.event(each) for each in crystal.sources] if event is not None]
+        if crystal.level == "session":
+            return [mark_of(event) for event in events if event.name == MARK]
+        return [crystal_of(event) for event in events if event.name == CRYSTAL]
+
+    async def retract(self, reference: Reference, *, reason: str) -> EventId:
+        """Say that a mark or a crystal does not hold any more. It stays in the log; nothing finds it or rests on it."""
+        event = await self.event(reference)
+        if event.name not in (MARK, CRYSTAL):
+            raise InvalidInput(f"event {event.id} is a {event.name}; only marks and crystals are retracted")
+        ref = self.emit(RETRACTED, {"mark": event.id, "reason": redact(reason)}, parent=event, origin="user")
+        await self._stored()
+        return ref.id
+
+    async def tick(self) -> list[Ran]:
+        """Do what is due in this space and nobody else does; returns what was done."""
+        await self._stored()
+        return await self._scheduler.tick()
+
+    async def _crystallized(self, request: Request) -> Crystallized:
+        await self._stored()
+        return await self._crystallizer.make(request, context=self.here.context)
+
+    async def _close_due(self) -> int:
+        return len((await self._crystallizer.make(Request(), context=EMPTY)).crystals)
+
     async def overview(self) -> Overview:
         """What agents did lately in this space."""
         latest = await self.events(EventQuery(limit=OVERVIEW_EVENTS))
@@ -472,7 +630,11 @@ class Memory:
         await (self._stored() if dry_run else self._folding.clear())
         known = frozenset([(await self.event(reference)).id for reference in ids])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
-        return await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
+        purged = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
+        if not dry_run:
+            await self.learn_purges()
+            await self._close_due()  # what rested on it is made anew from what is left
+        return purged
 
     async def retain(self, *, dry_run: bool = False) -> Retained:
         """Purge bulk events whose time is over, as `[retention]` is set; archived first where a folder is set.
@@ -531,11 +693,19 @@ class Memory:
             return
         self._is_closed = True
         try:
+            await self._scheduler.close()
             await self._ageing.close()
             await self._folding.close()
         finally:
             self._journal.close()
             await self._store.close()
+
+
+def _zone(name: str | None) -> ZoneInfo | None:
+    try:
+        return None if name is None else ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise InvalidSettings(f"crystals.zone is {name!r}, which is no time zone; give one as Europe/Berlin") from error
 
 
 class Opening:
@@ -565,7 +735,9 @@ class Opening:
         settings = self._settings or load_settings()
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
-        return Memory(store, settings=settings, clock=self._clock)
+        memory = Memory(store, settings=settings, clock=self._clock)
+        await memory.learn_purges()
+        return memory
 
 
 def open(

@@ -520,6 +520,10 @@ _ended_decoder = msgspec.json.Decoder(_Ended)
 # -- Marks and what a ranker sees of them ----------------------------------------------------------------------
 
 
+Relation = Literal["causes", "continues", "branches", "fulfills"]
+RELATIONS: tuple[Relation, ...] = ("causes", "continues", "branches", "fulfills")  # what led to a mark: the first
+
+
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """An event that carries an observation with intent."""
 
@@ -528,6 +532,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     tags: tuple[str, ...] = ()
     why: str | None = None
+    principles: tuple[str, ...] = ()
+    relation: Relation | None = None  # what it is to its parent
     origin: Origin = "agent"
     session: str | None = None
     agent: str | None = None
@@ -547,6 +553,8 @@ def mark_of(event: Event) -> Mark:
         at=event.at,
         tags=body.tags,
         why=body.why,
+        principles=body.principles,
+        relation=body.relation or (None if event.parent_id is None else "causes"),
         origin=event.origin,
         session=event.context.session,
         agent=event.context.agent,
@@ -570,6 +578,8 @@ class _MarkData(msgspec.Struct):
     text: str
     tags: tuple[Tag, ...] = ()
     why: str | None = None
+    principles: tuple[str, ...] = ()
+    relation: Relation | None = None
 
 
 _mark_decoder = msgspec.json.Decoder(_MarkData)
@@ -624,6 +634,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # the name of the source that offered it
     kind: str = MARK  # what the reader is told it is: prompt, commit, files …
     handle: str = ""  # by which a person can ask for it again
+    stands_for: frozenset[EventId] = frozenset()  # what is not shown beside it; the first of `sources` when it is empty
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):

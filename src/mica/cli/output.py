@@ -17,7 +17,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from mica.errors import InvalidInput, UnknownSpace
+from mica.errors import InvalidInput, StoreError, UnknownSpace
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.settings import Settings, load_settings
@@ -90,6 +90,9 @@ def _opened(function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
         async def opened() -> None:
             async with opening as memory:
                 await function(memory, Output(as_json=bool(as_json)), *args, **kwargs)
+                if makes:
+                    with suppress(StoreError):  # then whoever is active next does what is due
+                        await memory.tick()
 
         asyncio.run(opened())
 

@@ -1,0 +1,244 @@
+"""What many marks meant, in their own words: a digest without a model.
+
+Sentences are taken verbatim, each with the marks it is from. Those are taken that cover the most of what an author
+would tell of the work, under a budget; whatever no statement cites is listed with the reason. Nothing is written:
+the same sources give the same digest, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from mica import tokens
+from mica.crystallize.choose import Candidate, choose
+from mica.crystallize.roles import is_principle, is_significance
+from mica.crystallize.salience import KINDS, REQUESTS, Said, Table, Tally, shipped, tally, weigh
+from mica.crystallize.sentences import split
+from mica.crystallize.topics import topics
+from mica.crystallize.units import units
+from mica.errors import InvalidInput
+
+Count: TypeAlias = Callable[[str], int]
+Reason: TypeAlias = Literal["empty", "filler", "only asked", "said by another", "no room", "not cited"]
+
+INDIFFERENT = 0.6  # of the mean salience: a unit below it costs, so that a sentence of empty words never pays
+REQUEST_SHARE = 0.2  # of the budget: what was asked for is no evidence of work
+SAME = 0.85  # of the weight of a source's units that others say: then it is said
+HEAD_FACTOR = 1.25  # the first sentence of a mark says what it is about
+FILLER_FACTOR = 0.6
+FACTORS = {  # how much a kind of mark is worth telling; the highest of its tags counts
+    "report": 1.5, "veto": 1.0, "eureka": 1.0, "milestone": 1.0, "decision": 1.0, "reflection": 0.95, "commit": 0.9,
+    "taste": 0.9, "gotcha": 0.9, "finding": 0.8, "task": 0.8, "friction": 0.7, "joy": 0.7, "prompt": 0.6, "plan": 0.6,
+    "narration": 0.5, "error": 0.4, "edit": 0.3, "command": 0.15,
+}  # fmt: skip
+FACTOR_ELSE = 0.8
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A mark, or a statement of a lower crystal; several statements of one crystal share its id."""
+
+    id: str
+    text: str
+    tags: tuple[str, ...] = ()
+    at: datetime | None = None
+    weight: float = 1.0  # how many marks it stands for
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A sentence, exactly as it stands in each of the sources it cites."""
+
+    text: str
+    sources: tuple[str, ...]
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """A source that no statement cites, and why."""
+
+    id: str
+    reason: Reason
+    similar_to: str = ""  # the source that says it, where it is said by another
+
+
+class Digest(msgspec.Struct, frozen=True, kw_only=True):
+    """Each statement once, in the order of time; every source is cited or dropped, never both."""
+
+    insight: tuple[Statement, ...] = ()
+    significance: tuple[Statement, ...] = ()  # why it matters, where a source says so
+    principles: tuple[Statement, ...] = ()  # rules, where a source states one
+    topics: tuple[str, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    tokens: int = 0
+    source_tokens: int = 0
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        return (*self.insight, *self.significance, *self.principles)
+
+
+def extract(
+    sources: Sequence[Source],
+    *,
+    budget_tokens: int,
+    task: str = "",
+    counted: Tally | None = None,
+    count: Count = tokens.estimate,
+    table: Table | None = None,
+) -> Digest:
+    """The digest of these sources, at most the budget and smaller than they are together.
+
+    What the task line says again is the request's, not the work's: it is held to a share of the budget like prompts.
+    Where the sources are statements of lower crystals, `counted` is the tally of all marks below them; without it
+    each source counts by its weight. Raises InvalidInput for a time without a zone or a budget below 0.
+    """
+    _check(sources, budget_tokens)
+    ordered = in_time(sources)
+    lines = _read(ordered)
+    table = table or shipped()
+    likely = weigh(counted or tally(said for line in lines for said in line), table)
+    worth = _worth(likely, table, (unit for line in lines for said in line for unit in said.units))
+    sentences = _distinct(lines)
+    source_tokens = sum(count(source.text) for source in sources)
+    limit = min(budget_tokens, source_tokens - 1)
+    candidates = [_candidate(said, ordered, count, task) for said in sentences.values()]
+    requests = REQUEST_SHARE if not all(candidate.is_request for candidate in candidates) else 1
+    taken = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * requests))
+    said = [list(sentences.values())[number] for number in taken]
+    statements = [Statement(each[0].text, _cited(each, ordered)) for each in said]
+    insight, significance, principles = _parts(statements)
+    return Digest(
+        insight=insight,
+        significance=significance,
+        principles=principles,
+        topics=topics(lines, worth),
+        dropped=tuple(_dropped(ordered, lines, said, worth, table, count, limit)),
+        tokens=count("\n".join(statement.text for statement in statements)) if statements else 0,
+        source_tokens=source_tokens,
+    )
+
+
+def count_mentions(sources: Sequence[Source]) -> Tally:
+    """What to carry up: the counts of every unit of these sources."""
+    return tally(said for line in _read(in_time(sources)) for said in line)
+
+
+def in_time(sources: Sequence[Source]) -> list[Source]:
+    """The sources in the order of time; as they are given where one has no time."""
+    dated = [(source.at, number) for number, source in enumerate(sources) if source.at is not None]
+    return [sources[number] for _, number in sorted(dated)] if len(dated) == len(sources) else list(sources)
+
+
+def _check(sources: Iterable[Source], budget_tokens: int) -> None:
+    if budget_tokens < 0:
+        raise InvalidInput(f"a digest cannot have {budget_tokens} tokens; give 0 or more")
+    for source in sources:
+        if source.at is not None and source.at.tzinfo is None:
+            raise InvalidInput(f"source {source.id!r} is dated {source.at.isoformat()} without a time zone")
+
+
+Line: TypeAlias = list[Said]  # the sentences of one source
+
+
+def _read(sources: Iterable[Source]) -> list[Line]:
+    return [
+        [
+            Said(
+                text=sentence,
+                units=tuple(dict.fromkeys(units(sentence))),
+                place=place,
+                is_head=number == 0,
+                kinds=tuple(kind for kind in KINDS if kind in source.tags),
+                weight=source.weight,
+            )
+            for number, sentence in enumerate(split(source.text))
+        ]
+        for place, source in enumerate(sources)
+    ]
+
+
+def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) -> dict[str, float]:
+    """What covering a unit brings: its salience above the indifferent, times its rarity."""
+    known = {unit: likely[unit] for unit in dict.fromkeys(mentioned) if unit in likely}
+    bar = INDIFFERENT * sum(known.values()) / max(1, len(known))
+    return {unit: (salience - bar) * table.rarity(unit) for unit, salience in known.items()}
+
+
+def _distinct(lines: Iterable[Line]) -> dict[str, list[Said]]:
+    """Each sentence once, with every place where it was said."""
+    found: dict[str, list[Said]] = {}
+    for line in lines:
+        for said in line:
+            found.setdefault(said.text, []).append(said)
+    return found
+
+
+def _candidate(said: Sequence[Said], sources: Sequence[Source], count: Count, task: str) -> Candidate:
+    tags = [sources[each.place].tags for each in said]
+    factor = max(FACTORS.get(tag, FACTOR_ELSE) for each in tags for tag in each or ("",))
+    if any(each.is_head for each in said):
+        factor *= HEAD_FACTOR
+    if said[0].is_filler:
+        factor *= FILLER_FACTOR
+    return Candidate(
+        units=said[0].units,
+        tokens=max(1, count(said[0].text + "\n")),  # the line end that parts it from the next one
+        factor=factor,
+        is_request=all(REQUESTS.intersection(each) for each in tags) or bool(task and said[0].text in task),
+    )
+
+
+def _cited(said: Iterable[Said], sources: Sequence[Source]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sources[each.place].id for each in said))
+
+
+def _parts(
+    statements: Sequence[Statement],
+) -> tuple[tuple[Statement, ...], tuple[Statement, ...], tuple[Statement, ...]]:
+    """Insight, significance and principles: each statement in one of them, and never all in the last two."""
+    principles = [each for each in statements if is_principle(each.text)]
+    significance = [each for each in statements if each not in principles and is_significance(each.text)]
+    insight = [each for each in statements if each not in principles and each not in significance]
+    if not insight:
+        return tuple(statements), (), ()
+    return tuple(insight), tuple(significance), tuple(principles)
+
+
+def _dropped(
+    sources: Sequence[Source],
+    lines: Sequence[Line],
+    taken: Sequence[Sequence[Said]],
+    worth: Mapping[str, float],
+    table: Table,
+    count: Count,
+    limit: int,
+) -> Iterable[Dropped]:
+    """Why each source that is not cited was left out; a source of several statements by the first of them."""
+    seen = {sources[each.place].id for said in taken for each in said}
+    sayers: dict[str, str] = {}
+    for said in taken:
+        for unit in said[0].units:
+            sayers.setdefault(unit, sources[said[0].place].id)
+    for source, line in zip(sources, lines, strict=True):
+        if source.id in seen:
+            continue
+        seen.add(source.id)
+        rarities = {unit: table.rarity(unit) for said in line for unit in said.units}
+        shared: dict[str, float] = {}
+        for unit, rarity in rarities.items():
+            if unit in sayers:
+                shared[sayers[unit]] = shared.get(sayers[unit], 0.0) + rarity
+        if not rarities:
+            yield Dropped(source.id, "empty")
+        elif sum(shared.values()) >= SAME * sum(rarities.values()):
+            yield Dropped(source.id, "said by another", max(shared, key=lambda name: shared[name]))
+        elif all(count(said.text + "\n") > limit for said in line):
+            yield Dropped(source.id, "no room")
+        elif REQUESTS.intersection(source.tags):
+            yield Dropped(source.id, "only asked")
+        elif all(said.is_filler or sum(worth.get(unit, 0.0) for unit in said.units) <= 0 for said in line):
+            yield Dropped(source.id, "filler")
+        else:
+            yield Dropped(source.id, "no room")
