@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,9 @@ from mica.crystallize import closing as closings
 from mica.crystallize.closing import Calendar, Closing, Waiting, revised
 from mica.crystallize.digest import Digest, Source, extract
 from mica.crystallize.drafting import drafted, material
+from mica.crystallize.model_digest import model_digest
 from mica.crystallize.mood import mood
+from mica.crystallize.requests import Crystallized, Request, Written
 from mica.crystals import (
     LEVELS,
     TREE,
@@ -29,6 +31,7 @@ from mica.crystals import (
     said_tokens,
 )
 from mica.errors import InvalidInput, LawBroken, UnknownEvent
+from mica.llm.protocol import LLM
 from mica.model import (
     CRYSTAL,
     MARK,
@@ -44,6 +47,7 @@ from mica.model import (
     mark_of,
 )
 from mica.observe.redact import redact
+from mica.settings import Tier
 from mica.store.protocol import Store
 
 MARKS_AT_ONCE = 10_000  # that wait; more are taken in the next step
@@ -51,47 +55,23 @@ SESSION_ENDED = "session.ended"
 OPEN_TAGS = frozenset(["friction", "question", "task", "todo", "blocked"])  # of marks that something should fulfil
 
 
-class Digester(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to say what sources meant, and what it is called in every crystal it made."""
-
-    method: str
-    digest: Callable[[Sequence[Source], int, str], Awaitable[Digest]]  # sources, tokens at the most, the task
+# Says what sources meant within so many tokens; returns it with what every crystal calls the way it was made.
+Digester = Callable[[Sequence[Source], int, str], Awaitable[tuple[Digest, str]]]
 
 
-async def _extracted(sources: Sequence[Source], budget_tokens: int, task: str) -> Digest:
-    return await asyncio.to_thread(extract, sources, budget_tokens=budget_tokens, task=task)
+async def extractive(sources: Sequence[Source], budget_tokens: int, task: str) -> tuple[Digest, str]:
+    """In the words of the sources, without a model."""
+    return await asyncio.to_thread(extract, sources, budget_tokens=budget_tokens, task=task), "extractive-1"
 
 
-EXTRACTIVE = Digester(method="extractive-1", digest=_extracted)
+def by_model(llm: LLM, *, tier: Tier) -> Digester:
+    """As a model says it, checked against the sources. Nothing takes its place when it fails."""
 
+    async def digest(sources: Sequence[Source], budget_tokens: int, task: str) -> tuple[Digest, str]:
+        made = await model_digest(llm, sources, budget_tokens=budget_tokens, tier=tier)
+        return made.digest, made.method
 
-class Crystallized(msgspec.Struct, frozen=True, kw_only=True):
-    """What was made, and what waits, with the reason."""
-
-    crystals: tuple[Crystal, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Which crystals are wanted: those of a level and below that are due, or at once what is named."""
-
-    level: Level = "epoch"  # the highest
-    session: str | None = None  # only this one, over or not
-    tree: EventId | None = None  # one crystal over an event and all that followed from it
-    since: datetime | None = None  # nothing that happened before
-    label: str | None = None
-    is_forced: bool = False  # what is not over yet, too
-    is_dry: bool = False  # record nothing
-
-
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent says of its own work, each statement with the marks it rests on."""
-
-    insight: Sequence[tuple[str, Sequence[EventId]]]
-    significance: Sequence[tuple[str, Sequence[EventId]]] = ()
-    principles: Sequence[tuple[str, Sequence[EventId]]] = ()
-    topics: Sequence[str] = ()
-    dropped: Mapping[EventId, str] = {}
+    return digest
 
 
 class Crystallizer:
@@ -106,7 +86,6 @@ class Crystallizer:
         clock: Clock,
         calendar: Calendar,
         idle: timedelta,
-        digester: Digester,
     ) -> None:
         self._store = store
         self._append = append
@@ -114,7 +93,6 @@ class Crystallizer:
         self._clock = clock
         self._calendar = calendar
         self._idle = idle
-        self._digester = digester
 
     async def make(self, request: Request, *, context: Context) -> Crystallized:
         """Everything that is due, lowest level first. What another process makes meanwhile is not made again."""
@@ -319,8 +297,8 @@ class Crystallizer:
         budget = made_of.budget(closing)
         if budget < 1:
             return None
-        digest = await self._digester.digest(made_of.sources, budget, context.task or "")
-        draft = drafted(closing, made_of, digest, method=self._digester.method)
+        digest, method = await (request.digest or extractive)(made_of.sources, budget, context.task or "")
+        draft = drafted(closing, made_of, digest, method=method)
         if draft is None:
             return None
         draft = msgspec.structs.replace(draft, open=await self._open(closing.sources))
