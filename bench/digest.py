@@ -342,12 +342,13 @@ COLUMNS: dict[str, Callable[[Row], float | None]] = {
 
 
 def report_levels(found: Mapping[str, Sequence[Row]]) -> None:
+    families = sorted({row.family for scored in found.values() for row in scored})
     rows = []
     for how, scored in found.items():
         values = _judge.by_family(scored, lambda row: 100 * row.f)
-        means = {family: sum(numbers) / len(numbers) for family, numbers in values.items()}
-        rows.append([how, f"{sum(means.values()) / len(means):.1f}", *(f"{means[name]:.1f}" for name in sorted(means))])
-    show(f"Levels, {SHARES[0]:.0%}, {GROUPED_MIN} marks or more, without gates", ["how", "mean", *sorted(means)], rows)
+        means = (sum(values[family]) / len(values[family]) for family in families)
+        rows.append([how, f"{percent(scored, lambda row: row.f):.1f}", *(f"{mean:.1f}" for mean in means)])
+    show(f"Levels, {SHARES[0]:.0%}, {GROUPED_MIN} marks or more, without gates", ["how", "mean", *families], rows)
 
 
 def summary(found: Mapping[float, Mapping[str, Sequence[Row]]], draws: int) -> Iterator[tuple[str, float | int]]:
@@ -399,8 +400,7 @@ def made_up() -> list[Instance]:
 
 def written(table: crystallize.Table) -> bytes:
     """The table as JSON, a unit on each line: two tables can be compared."""
-    lines = msgspec.json.encode(table).replace(b"],", b"],\n").replace(b":{", b":{\n").replace(b"},", b"},\n")
-    return lines
+    return msgspec.json.encode(table).replace(b"],", b"],\n").replace(b":{", b":{\n").replace(b"},", b"},\n") + b"\n"
 
 
 def arguments() -> argparse.Namespace:
@@ -428,8 +428,8 @@ def main() -> None:
     draws = QUICK_DRAWS if given.quick else DRAWS
     print(f"# {given.path.stem if given.path else 'made-up'}: {len(instances)} stretches; {machine()}; model: none")
     print(
-        f"{len(tables.seen)} of them taught the shipped table and are digested with {len(tables.learned)} tables of other"
-        f" projects; {tables.unseen} with the shipped one. Learning {learning.cpu_s:.0f} s, all else"
+        f"{len(tables.seen)} of them taught the shipped table and are digested with {len(tables.learned)} tables of"
+        f" other projects; {tables.unseen} with the shipped one. Learning {learning.cpu_s:.0f} s, all else"
         f" {digesting.cpu_s:.0f} s of CPU."
     )
     report(found, draws)

@@ -21,8 +21,12 @@ TEMPO_MARKS, SATURATION_MARKS, KINDS_MAX = 50, 30, 5  # so many marks, and kinds
 
 Part = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
-_FAILED = re.compile(r"(?<!\bno )(?<!\b0 )(?<!\bzero )(?<!\bwithout )\b(?:fail(?:s|ed|ing|ures?)?|errors?)\b", re.I)
-_PASSED = re.compile(r"(?<!\bnot )(?<!\b0 )\b(?:pass(?:es|ed|ing)?|success(?:es|ful|fully)?|succeed(?:s|ed)?)\b", re.I)
+_FAILED = re.compile(
+    r"(?<!\bno )(?<!\b0 )(?<!\bzero )(?<!\bwithout )\b(?:fail(?:s|ed|ing|ures?)?|errors?)\b", re.IGNORECASE
+)
+_PASSED = re.compile(
+    r"(?<!\bnot )(?<!\b0 )\b(?:pass(?:es|ed|ing)?|success(?:es|ful|fully)?|succeed(?:s|ed)?)\b", re.IGNORECASE
+)
 _FAILED_TAGS = frozenset({"error", "fail", "failed", "evidence:fail"})
 _PASSED_TAGS = frozenset({"pass", "passed", "success", "evidence:pass"})
 _TEST_TAGS = frozenset({"test", "tests", "evidence:test"})
