@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from mica.crystallize import closing as closings
 from mica.crystallize.closing import Calendar, Closing, Waiting, revised
-from mica.crystallize.digest import Digest, Source, extract
+from mica.crystallize.digest import Digest, Source, count_mentions, extract
 from mica.crystallize.drafting import drafted, material
 from mica.crystallize.model_digest import model_digest
 from mica.crystallize.mood import mood
@@ -52,22 +52,38 @@ from mica.store.protocol import Store
 
 MARKS_AT_ONCE = 10_000  # that wait; more are taken in the next step
 SESSION_ENDED = "session.ended"
+COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
 OPEN_TAGS = frozenset(["friction", "question", "task", "todo", "blocked"])  # of marks that something should fulfil
 
 
-# Says what sources meant within so many tokens; returns it with what every crystal calls the way it was made.
-Digester = Callable[[Sequence[Source], int, str], Awaitable[tuple[Digest, str]]]
+class Digester(Protocol):
+    """Says what sources meant within so many tokens; returns it with what a crystal calls the way it was made."""
+
+    async def __call__(
+        self, sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+    ) -> tuple[Digest, str]:
+        """`marks` are those beneath the sources, where they are crystals."""
 
 
-async def extractive(sources: Sequence[Source], budget_tokens: int, task: str) -> tuple[Digest, str]:
-    """In the words of the sources, without a model."""
-    return await asyncio.to_thread(extract, sources, budget_tokens=budget_tokens, task=task), "extractive-1"
+async def extractive(
+    sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+) -> tuple[Digest, str]:
+    """In the words of the sources, without a model. What all marks speak of decides, not only what was quoted."""
+    made = await asyncio.to_thread(_extracted, sources, budget_tokens, task, marks)
+    return made, "extractive-1"
+
+
+def _extracted(sources: Sequence[Source], budget_tokens: int, task: str, marks: Sequence[Mark]) -> Digest:
+    counted = count_mentions(material(marks).sources) if marks else None
+    return extract(sources, budget_tokens=budget_tokens, task=task, counted=counted)
 
 
 def by_model(llm: LLM, *, tier: Tier) -> Digester:
     """As a model says it, checked against the sources. Nothing takes its place when it fails."""
 
-    async def digest(sources: Sequence[Source], budget_tokens: int, task: str) -> tuple[Digest, str]:
+    async def digest(
+        sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+    ) -> tuple[Digest, str]:
         made = await model_digest(llm, sources, budget_tokens=budget_tokens, tier=tier)
         return made.digest, made.method
 
@@ -297,7 +313,10 @@ class Crystallizer:
         budget = made_of.budget(closing)
         if budget < 1:
             return None
-        digest, method = await (request.digest or extractive)(made_of.sources, budget, context.task or "")
+        marks = await self._beneath(closing.sources)
+        digest, method = await (request.digest or extractive)(
+            made_of.sources, budget, task=context.task or "", marks=marks
+        )
         draft = drafted(closing, made_of, digest, method=method)
         if draft is None:
             return None
@@ -310,6 +329,16 @@ class Crystallizer:
             if broken.law == "overlap":
                 return None  # another process was quicker
             raise
+
+    async def _beneath(self, sources: Sequence[Mark] | Sequence[Crystal]) -> list[Mark]:
+        """The marks that crystals rest on; none for marks, or where there are too many to be counted again."""
+        crystals = [source for source in sources if isinstance(source, Crystal)]
+        if not crystals or sum(crystal.marks for crystal in crystals) > COUNTED_MAX:
+            return []
+        ids = [each for crystal in crystals for each in crystal.sources]
+        events = [event for each in ids if (event := await self._store.event(each)) is not None]
+        marks = [mark_of(event) for event in events if event.name == MARK]
+        return marks + await self._beneath([crystal_of(event) for event in events if event.name == CRYSTAL])
 
     async def _open(self, sources: Sequence[Mark] | Sequence[Crystal]) -> tuple[EventId, ...]:
         """The marks beneath that ask for something which no other mark has fulfilled."""
