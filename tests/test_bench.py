@@ -97,3 +97,62 @@ def test_every_benchmark_is_described_and_shipped(log: ModuleType) -> None:
     assert scripts == {name for name in scripts if f"| `{name}` |" in page}
     assert [name for name in log.BARS if f"`{name}`" not in page] == []
     assert "/bench" in project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+
+
+# -- Digests --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def digests(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("digest")
+
+
+def test_the_judge_gives_nothing_for_what_is_not_a_digest(digests: ModuleType) -> None:
+    """TB-13, B-35: templates, fragments, invented and oversized texts fail a gate; the marks' own sentences do not."""
+    judged = importlib.import_module("_judge")
+    instances = digests.made_up()
+    judge = judged.Judge(instances)
+    mark = instances[0].marks[4]
+
+    def failed(text: str, cited: str = mark.id, share: float = 0.5) -> list[str]:
+        rows = judge.run({each.id: [judged.Sentence(text, [cited])] for each in instances}, share)
+        found: list[str] = rows[0].failed
+        assert not found or rows[0].score == 0.0
+        return found
+
+    assert failed(mark.text) == []
+    assert "not grounded" in failed(mark.text, cited="m1")
+    assert failed(mark.text, share=0.01) == ["over budget"]
+    assert failed("the cookie after the") == ["fragments"]
+    assert "empty" in failed("")
+    assert "template" in failed("An important session with 9 marks was crystallized today")
+
+
+def test_a_digest_is_never_made_with_what_its_reference_taught(digests: ModuleType) -> None:
+    """M-11: every fold is learned without the instance's project, or without its part of a project that is alone."""
+    learning = importlib.import_module("_learn")
+    named = [
+        msgspec.structs.replace(each, id=f"{source}/{number}", source=source)
+        for each in digests.made_up()
+        for source in ("one", "two")
+        for number in range(3)
+    ]
+    lessons = learning.lessons(named)
+    table = learning.learn([each for each in lessons if each.instance.source == "one"])
+
+    assert table.learned_from
+    assert {learning.fingerprint(each) for each in named if each.source == "two"}.isdisjoint(table.learned_from)
+    assert len({learning.fold(each, {"one"}) for each in named if each.source == "one"}) > 1
+    assert {learning.fold(each, set()) for each in named if each.source == "one"} == {"one"}
+
+
+def test_the_digest_benchmark_runs_without_data(
+    digests: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["digest.py", "--quick"])
+
+    digests.main()
+
+    numbers = msgspec.json.decode(capsys.readouterr().out.splitlines()[-1], type=dict[str, float])
+    assert {"score_5", "score_10", "coverage_10", "grounded", "asked"} <= numbers.keys()

@@ -18,11 +18,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from mica.errors import InvalidEvent, InvalidInput, LawBroken
-from mica.model import MARK, Context, Event, EventId, mark_of
+from mica.model import CRYSTAL, MARK, Context, Event, EventId, mark_of, split_id
 from mica.tokens import ESTIMATOR, estimate
-
-CRYSTAL = "crystal.made"  # the event that a crystal is
-RETRACTED = "mark.retracted"  # says that a mark does not hold any more, and why
 
 Level = Literal["session", "day", "week", "epoch"]
 LEVELS: tuple[Level, ...] = ("session", "day", "week", "epoch")
@@ -200,6 +197,8 @@ def check_laws(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
             below = "marks" if crystal.number == 0 else f"{LEVELS[crystal.number - 1]} crystals"
             found = "a mark" if fact.level == OF_MARKS else f"a {LEVELS[fact.level]} crystal"
             raise LawBroken("levels", f"a {crystal.level} crystal is made of {below} only; {identifier} is {found}")
+    if own := [identifier for identifier in crystal.sources if identifier in crystal.supersedes]:
+        raise LawBroken("provenance", f"{own[0]} is its source; what it rests on cannot be superseded by it")
     for moment in (crystal.start_at, crystal.end_at):
         if moment.tzinfo is None:
             raise LawBroken("time", f"{moment.isoformat()} has no time zone; use aware datetimes")
@@ -246,7 +245,7 @@ def overlap(crystal: Draft) -> LawBroken:
     return LawBroken("overlap", f"a source of {crystal.period} has another live crystal; supersede that one")
 
 
-# -- Retracted marks --------------------------------------------------------------------------------------------
+# -- What was retracted -----------------------------------------------------------------------------------------
 
 
 class _Retraction(msgspec.Struct):
@@ -255,11 +254,13 @@ class _Retraction(msgspec.Struct):
 
 
 def retracted_by(event: Event) -> EventId:
-    """The mark that this event says does not hold any more. Raises InvalidEvent when it names none."""
+    """The mark or crystal that this event says does not hold any more. Raises InvalidEvent when it names none."""
     try:
-        return msgspec.json.decode(event.body, type=_Retraction).mark
+        retracted = msgspec.json.decode(event.body, type=_Retraction).mark
     except msgspec.DecodeError as error:
         raise InvalidEvent(f"event {event.id!r} retracts no mark: {error}") from error
+    split_id(retracted)
+    return retracted
 
 
 # -- Asking for them --------------------------------------------------------------------------------------------
@@ -274,7 +275,7 @@ class CrystalQuery(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None  # that begin before this time
     is_live: bool | None = True  # not superseded; None: all of them
     is_sealed: bool | None = None  # a source of a live crystal of the next level
-    is_stale: bool | None = None  # rests on something that was retracted, superseded or purged
+    is_stale: bool | None = None  # rests on something that was retracted or superseded
     limit: int | None = 100
 
     def __post_init__(self) -> None:

@@ -50,6 +50,7 @@ class LawBroken(InvalidEvent):
     def __init__(self, law: str, reason: str) -> None:
         super().__init__(f"this crystal breaks the law of {law}: {reason}")
         self.law = law
+        self.reason = reason
 
 
 class InvalidContext(InvalidInput):

@@ -9,29 +9,29 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
 from mica.crystallize.closing import Calendar, Waiting
-from mica.crystallize.crystallizer import EXTRACTIVE, Crystallized, Crystallizer, Request, Written
 from mica.crystallize.promoting import Promoting
-from mica.crystals import CRYSTAL, LEVELS, RETRACTED, Crystal, CrystalQuery, Level, crystal_of
+from mica.crystallize.requests import Crystallized, Request, Written
+from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, crystal_of
 from mica.errors import InvalidInput, InvalidSettings, MicaError, StoreError, UnknownEvent
-from mica.inject import now as status
-from mica.inject.handoff import Handoff, collect, compose, latest_session
-from mica.inject.purge import Purging
+from mica.inject.purge import QUOTED, Purging, Quoted
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import (
+    CRYSTAL,
     EMPTY,
     MARK,
     RELATIONS,
+    RETRACTED,
     Appended,
     Brief,
     Clock,
@@ -68,7 +68,7 @@ from mica.select.sources import Question, Source
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
 from mica.select.sources.teachings import Teachings
-from mica.settings import Settings, load_settings
+from mica.settings import DigestKind, Settings, load_settings
 from mica.store.ageing import HOT, Ageing, age
 from mica.store.copying import Copied, copy
 from mica.store.hot import Hot, Reads, readable
@@ -81,6 +81,12 @@ from mica.store.scheduling import Job, Ran, Scheduler
 from mica.teachings import AUTO_MAX, Candidate, Teaching
 
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
+if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
+    from mica.crystallize.crystallizer import Crystallizer, Digester
+    from mica.inject.handoff import Handoff
+    from mica.inject.now import Applied, Proposal
+    from mica.llm.models import Models
+
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
@@ -110,16 +116,10 @@ class Memory:
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
         self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
         self._purging = Purging(store, self._journal, self._folding, append=self._append, ids=ids, clock=clock)
-        self._crystallizer = Crystallizer(
-            store,
-            append=self._append,
-            ids=ids,
-            clock=clock,
-            calendar=Calendar(_zone(settings.crystals.zone)),
-            idle=timedelta(minutes=settings.crystals.idle_minutes),
-            digester=EXTRACTIVE,
-        )
         self._promoting = Promoting(store, append=self._append, ids=ids, clock=clock)
+        self._calendar = Calendar(_zone(settings.crystals.zone))
+        self._ids = ids
+        self._models: Models | None = None  # opened when it is first asked for
         jobs = [Job(kind="crystallize", every=CLOSING, run=self._close_due)] if settings.crystals.auto else []
         self._scheduler = Scheduler(store, jobs, clock=clock)
         self._generation = store.generation
@@ -466,21 +466,31 @@ class Memory:
         tree: EventId | None = None,
         since: datetime | None = None,
         label: str | None = None,
+        digest: DigestKind | None = None,
         dry_run: bool = False,
     ) -> list[Crystal]:
         """Close now what is open, up to this level, whether it is over or not; returns the crystals made, lowest first.
 
         With `session`, only that one; with `tree`, one crystal over an event and all that followed from it. `label`
-        names an epoch. Marks that come later make a new revision. What is crystallized already is not made again.
+        names an epoch. Marks that come later make a new revision. What is crystallized already is not made again. A
+        model that cannot answer raises a ModelError: nothing else is made in its place.
         """
         request = Request(
-            level=level, session=session, tree=tree, since=since, label=label, is_forced=True, is_dry=dry_run
+            level=level,
+            session=session,
+            tree=tree,
+            since=since,
+            label=label,
+            is_forced=True,
+            is_dry=dry_run,
+            digest=await self._digest(digest),
         )
         return list((await self._crystallized(request)).crystals)
 
     async def auto_crystallize(self, *, since: datetime | None = None) -> list[Crystal]:
         """Close what is over: sessions, days, weeks, epochs; returns the crystals made. A second call makes none."""
-        return list((await self._crystallized(Request(since=since))).crystals)
+        request = Request(since=since, digest=await self._digest())
+        return list((await self._crystallized(request)).crystals)
 
     async def waiting(self) -> list[Waiting]:
         """What no crystal covers yet, and why."""
@@ -567,6 +577,8 @@ class Memory:
         Without `session` it is that of the current block, else the one in which something happened last; the result
         names it. A failure to crystallize stands in `errors`. Raises InvalidInput when there is no such session.
         """
+        from mica.inject.handoff import collect, compose, latest_session
+
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
         await self._stored()
         if session is not None and not await self._store.events(EventQuery(session=session, limit=1)):
@@ -582,24 +594,28 @@ class Memory:
         told = await collect(self._store, chosen)
         return compose(told, budget_tokens=budget_tokens, new_crystals=made, errors=errors)
 
-    async def propose_now(self, file: Path | str = status.NOW, *, section: str = status.HAPPENED) -> status.Proposal:
+    async def propose_now(self, file: Path | str = "NOW.md", *, section: str = "What Just Happened") -> Proposal:
         """What a section of a status file could say of the latest crystals. Nothing is written; `apply_now` does that.
 
         Raises InvalidInput when the file cannot be read as text.
         """
-        await self._stored()
-        lately = await status.collect(self._store, section=section)
-        before = await asyncio.to_thread(status.read, Path(file))
-        return status.propose(lately, file=Path(file), section=section, before=before)
+        from mica.inject.now import collect, propose, read
 
-    async def apply_now(self, proposal: status.Proposal) -> status.Applied:
+        await self._stored()
+        lately = await collect(self._store, section=section)
+        before = await asyncio.to_thread(read, Path(file))
+        return propose(lately, file=Path(file), section=section, before=before)
+
+    async def apply_now(self, proposal: Proposal) -> Applied:
         """Write a proposal and keep a copy of the file as it was; every byte outside of the section stays.
 
         Raises InvalidInput when the file has changed since it was proposed, or cannot be written.
         """
-        applied = await asyncio.to_thread(status.apply, proposal, at=self._clock())
-        told = {"path": applied.file, "backup": applied.backup, "host": platform.node()}
-        self.emit(status.QUOTED, {**told, "crystals": proposal.source_crystals}, origin="user")
+        from mica.inject.now import apply
+
+        applied = await asyncio.to_thread(apply, proposal, at=self._clock())
+        told = Quoted(path=applied.file, host=platform.node(), crystals=proposal.source_crystals)
+        self.emit(QUOTED, msgspec.to_builtins(told), origin="user")
         return applied
 
     async def teachings(self, *, with_ended: bool = False) -> list[Teaching]:
@@ -642,12 +658,48 @@ class Memory:
         await self._stored()
         return await self._scheduler.tick()
 
+    @cached_property
+    def _crystallizer(self) -> Crystallizer:
+        from mica.crystallize.crystallizer import Crystallizer
+
+        return Crystallizer(
+            self._store,
+            append=self._append,
+            ids=self._ids,
+            clock=self._clock,
+            calendar=self._calendar,
+            idle=timedelta(minutes=self._settings.crystals.idle_minutes),
+        )
+
     async def _crystallized(self, request: Request) -> Crystallized:
         await self._stored()
         return await self._crystallizer.make(request, context=self.here.context)
 
     async def _close_due(self) -> int:
-        return len((await self._crystallizer.make(Request(), context=EMPTY)).crystals)
+        request = Request(digest=await self._digest())
+        return len((await self._crystallizer.make(request, context=EMPTY)).crystals)
+
+    async def _digest(self, kind: DigestKind | None = None) -> Digester | None:
+        """The way to say what marks meant, None for their own words."""
+        if (kind or self._settings.crystals.digest) == "extractive":
+            return None
+        from mica.crystallize.crystallizer import by_model
+
+        return by_model(await self.models(), tier=self._settings.crystals.tier)
+
+    async def models(self) -> Models:
+        """The language models of `[models]`, with what they have cost in this space so far."""
+        from mica.llm.tiers import open_models
+
+        if self._models is None:
+            models = open_models(self._settings, space=self._space, record=self._record_spending)
+            for event in await self.events(EventQuery(names=("model.reserved", "model.spent"), limit=None)):
+                models.ledger.restore(event.name, event.data, at=event.at)
+            self._models = models
+        return self._models
+
+    def _record_spending(self, name: str, told: Mapping[str, object]) -> None:
+        self.emit(name, told, origin="tool")
 
     async def overview(self) -> Overview:
         """What agents did lately in this space."""
@@ -722,6 +774,8 @@ class Memory:
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
         purged = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
         if not dry_run:
+            if self._models is not None:
+                self._models.cache.clear()
             await self.learn_purges()
             await self._close_due()  # what rested on it is made anew from what is left
         return purged
@@ -784,6 +838,8 @@ class Memory:
         self._is_closed = True
         try:
             await self._scheduler.close()
+            if self._models is not None:
+                await self._models.close()
             await self._ageing.close()
             await self._folding.close()
         finally:

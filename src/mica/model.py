@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
@@ -30,6 +31,8 @@ Clock: TypeAlias = Callable[[], datetime]
 
 MARK = "mark"
 REFUSED = "event.refused"  # stands in place of an event that could not be stored as it was
+CRYSTAL = "crystal.made"  # the event that a crystal is
+RETRACTED = "mark.retracted"  # says that a mark, or a crystal, does not hold any more, and why
 PURGED = "event.purged"  # stands in place of an event whose content was purged
 NAME_CHARACTERS_MAX = 200  # a name is a word for a kind of event; longer ones are data in the wrong place
 CHECKED_MAX = 10_000  # words of contexts remembered as checked
@@ -87,6 +90,11 @@ def split_id(identifier: str) -> tuple[WriterId, int]:
     if match is None:
         raise InvalidEvent(f"{identifier!r} is not an event id; ids look like {event_id(new_writer(), 1)!r}")
     return WriterId(match[1]), int(match[2], 16)
+
+
+def is_id(text: str) -> bool:
+    """Whether this is the id of some event."""
+    return _EVENT_ID.fullmatch(text) is not None
 
 
 def _base32(number: int) -> str:
@@ -451,11 +459,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 # -- Tombstones -----------------------------------------------------------------------------------------------
 
 
-class Tombstone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left to say of a purged event, apart from its place."""
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is left to say of a purged event, apart from its place: what it ended stays ended."""
 
     purge: EventId  # the event that records the purge
     reason: Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS_MAX)]
+    supersedes: tuple[EventId, ...] = ()
+    retracts: EventId | None = None
 
 
 def is_tombstone(event: Event) -> bool:
@@ -464,7 +474,22 @@ def is_tombstone(event: Event) -> bool:
 
 def tombstone(event: Event, told: Tombstone) -> Event:
     """What stands in place of a purged event: its id, its time and its place, nothing of its content."""
-    return msgspec.structs.replace(event, name=PURGED, body=msgspec.json.encode(told), context=EMPTY, error=False)
+    body = msgspec.json.encode(_left(event, told))
+    return msgspec.structs.replace(event, name=PURGED, body=body, context=EMPTY, error=False)
+
+
+def _left(event: Event, told: Tombstone) -> Tombstone:
+    """What a tombstone says: ids and nothing else of the content."""
+    ended = _Ended()
+    if event.name in (CRYSTAL, RETRACTED, PURGED):
+        with suppress(msgspec.DecodeError):  # one that no store takes ends nothing
+            ended = _ended_decoder.decode(event.body)
+    retracts = {RETRACTED: ended.mark, PURGED: ended.retracts}.get(event.name)
+    return msgspec.structs.replace(
+        told,
+        supersedes=tuple(filter(is_id, ended.supersedes)),
+        retracts=retracts if retracts is not None and is_id(retracts) else None,
+    )
 
 
 def tombstone_of(event: Event) -> Tombstone:
@@ -473,13 +498,23 @@ def tombstone_of(event: Event) -> Tombstone:
         told = _tombstone_decoder.decode(event.body)
     except msgspec.DecodeError as error:
         raise InvalidEvent(f"event {event.id!r} is no tombstone: {error}") from error
-    split_id(told.purge)
+    for identifier in (told.purge, *told.supersedes, *([told.retracts] if told.retracts else ())):
+        split_id(identifier)
     if event.context != EMPTY:
         raise InvalidEvent(f"event {event.id!r} is a tombstone with a context; a tombstone has no content")
     return told
 
 
+class _Ended(msgspec.Struct):
+    """What an event says that others are no more."""
+
+    supersedes: tuple[EventId, ...] = ()
+    mark: EventId | None = None
+    retracts: EventId | None = None
+
+
 _tombstone_decoder = msgspec.json.Decoder(Tombstone)
+_ended_decoder = msgspec.json.Decoder(_Ended)
 
 
 # -- Marks and what a ranker sees of them ----------------------------------------------------------------------

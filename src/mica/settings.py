@@ -27,11 +27,16 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
 
 
+DigestKind = Literal["extractive", "model"]
+
+
 class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When marks become crystals."""
 
     auto: bool = True  # whoever is active closes what is due
     idle_minutes: Annotated[float, msgspec.Meta(gt=0)] = 30  # after which a session is over
+    digest: DigestKind = "extractive"  # in the words of the marks, or as a model says it
+    tier: Tier = "routine"  # of the model
     zone: str | None = None  # in which a day ends at midnight: Europe/Berlin; without one, that of this machine
 
 

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mica
-from mica.crystals import CRYSTAL
 from mica.inject.handoff import Told, compose
 from mica.inject.render import CLOSING, OPENING, at_most
-from mica.model import Appended, Event, EventId, Mark
+from mica.model import CRYSTAL, Appended, Event, EventId, Mark
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
 from mica.testing import HandClock

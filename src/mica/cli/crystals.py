@@ -15,6 +15,7 @@ from mica.crystals import LEVELS, Crystal, Level
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.model import Mark
+from mica.settings import DigestKind
 
 LEVEL = click.Choice(LEVELS)
 
@@ -43,6 +44,11 @@ def print_crystal(console: Console, crystal: Crystal) -> None:
 @click.option("--tree", metavar="ID", help="One crystal over an event and all that followed from it.")
 @click.option("--since", type=Moment(), help="Nothing that happened before.")
 @click.option("--label", help="The name of an epoch.")
+@click.option(
+    "--digest",
+    type=click.Choice(["extractive", "model"]),
+    help="In the marks' own words, or by a model (settings: crystals.digest).",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be made; record nothing.")
 @making_command
 async def crystallize(
@@ -54,6 +60,7 @@ async def crystallize(
     tree: str | None,
     since: datetime | None,
     label: str | None,
+    digest: str | None,
     dry_run: bool,
 ) -> None:
     """Make crystals of marks now, whether their session, day or week is over or not.
@@ -65,7 +72,13 @@ async def crystallize(
     """
     root = None if tree is None else (await memory.event(tree)).id
     made = await memory.crystallize(
-        level=typing.cast(Level, level), session=session, tree=root, since=since, label=label, dry_run=dry_run
+        level=typing.cast(Level, level),
+        session=session,
+        tree=root,
+        since=since,
+        label=label,
+        digest=typing.cast(DigestKind | None, digest),
+        dry_run=dry_run,
     )
     waiting = [] if made or dry_run else await memory.waiting()
 

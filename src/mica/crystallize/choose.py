@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 LENGTH_POWER = 0.8  # of the tokens that a gain is divided by; at 1 short sentences win too often
+NEW_SHARE_MIN = 0.2  # of a sentence's units: below it, others say the same
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +39,7 @@ def choose(
 
     def score(candidate: Candidate) -> float:
         gain = sum(worth.get(unit, 0.0) for unit in candidate.units if unit not in covered)
-        return gain * candidate.factor / candidate.tokens**LENGTH_POWER
+        return gain * candidate.factor / math.pow(candidate.tokens, LENGTH_POWER)
 
     scores = {number: score(each) for number, each in enumerate(candidates) if fits(each)}
     naming: dict[str, list[int]] = defaultdict(list)
@@ -53,6 +55,8 @@ def choose(
             continue  # an older entry, or one that fitted when it was entered
         if loss >= 0:
             break
+        if not _is_new(best, covered):
+            continue
         taken.add(number)
         left -= best.tokens
         left_for_requests -= best.tokens if best.is_request else 0
@@ -63,3 +67,9 @@ def choose(
                 scores[other] = score(candidates[other])
                 heapq.heappush(queue, (-scores[other], other))
     return sorted(taken)
+
+
+def _is_new(candidate: Candidate, covered: Collection[str]) -> bool:
+    """Whether enough of it is not said yet; another number alone makes no other statement."""
+    named = [unit for unit in candidate.units if not unit.isdigit()]
+    return sum(unit not in covered for unit in named) >= NEW_SHARE_MIN * len(named)

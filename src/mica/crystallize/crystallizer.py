@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from mica.crystallize import closing as closings
+from mica.crystallize.asking import OPEN_TAGS, is_fulfilled
 from mica.crystallize.closing import Calendar, Closing, Waiting, revised
-from mica.crystallize.digest import Digest, Source, extract
+from mica.crystallize.digest import Digest, Source, count_mentions, extract
 from mica.crystallize.drafting import drafted, material
+from mica.crystallize.model_digest import model_digest
 from mica.crystallize.mood import mood
+from mica.crystallize.requests import Crystallized, Request, Written
 from mica.crystals import (
-    CRYSTAL,
     LEVELS,
-    RETRACTED,
     TREE,
     Crystal,
     CrystalQuery,
@@ -31,8 +32,11 @@ from mica.crystals import (
     said_tokens,
 )
 from mica.errors import InvalidInput, LawBroken, UnknownEvent
+from mica.llm.protocol import LLM
 from mica.model import (
+    CRYSTAL,
     MARK,
+    RETRACTED,
     Appended,
     Clock,
     Context,
@@ -44,54 +48,46 @@ from mica.model import (
     mark_of,
 )
 from mica.observe.redact import redact
+from mica.settings import Tier
 from mica.store.protocol import Store
 
 MARKS_AT_ONCE = 10_000  # that wait; more are taken in the next step
 SESSION_ENDED = "session.ended"
-OPEN_TAGS = frozenset(["friction", "question", "task", "todo", "blocked"])  # of marks that something should fulfil
+COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
 
 
-class Digester(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to say what sources meant, and what it is called in every crystal it made."""
+class Digester(Protocol):
+    """Says what sources meant within so many tokens; returns it with what a crystal calls the way it was made."""
 
-    method: str
-    digest: Callable[[Sequence[Source], int, str], Awaitable[Digest]]  # sources, tokens at the most, the task
-
-
-async def _extracted(sources: Sequence[Source], budget_tokens: int, task: str) -> Digest:
-    return await asyncio.to_thread(extract, sources, budget_tokens=budget_tokens, task=task)
+    async def __call__(
+        self, sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+    ) -> tuple[Digest, str]:
+        """`marks` are those beneath the sources, where they are crystals."""
 
 
-EXTRACTIVE = Digester(method="extractive-1", digest=_extracted)
+async def extractive(
+    sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+) -> tuple[Digest, str]:
+    """In the words of the sources, without a model. What all marks speak of decides, not only what was quoted."""
+    made = await asyncio.to_thread(_extracted, sources, budget_tokens, task, marks)
+    return made, "extractive-1"
 
 
-class Crystallized(msgspec.Struct, frozen=True, kw_only=True):
-    """What was made, and what waits, with the reason."""
-
-    crystals: tuple[Crystal, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+def _extracted(sources: Sequence[Source], budget_tokens: int, task: str, marks: Sequence[Mark]) -> Digest:
+    counted = count_mentions(material(marks).sources) if marks else None
+    return extract(sources, budget_tokens=budget_tokens, task=task, counted=counted)
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Which crystals are wanted: those of a level and below that are due, or at once what is named."""
+def by_model(llm: LLM, *, tier: Tier) -> Digester:
+    """As a model says it, checked against the sources. Nothing takes its place when it fails."""
 
-    level: Level = "epoch"  # the highest
-    session: str | None = None  # only this one, over or not
-    tree: EventId | None = None  # one crystal over an event and all that followed from it
-    since: datetime | None = None  # nothing that happened before
-    label: str | None = None
-    is_forced: bool = False  # what is not over yet, too
-    is_dry: bool = False  # record nothing
+    async def digest(
+        sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+    ) -> tuple[Digest, str]:
+        made = await model_digest(llm, sources, budget_tokens=budget_tokens, tier=tier)
+        return made.digest, made.method
 
-
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent says of its own work, each statement with the marks it rests on."""
-
-    insight: Sequence[tuple[str, Sequence[EventId]]]
-    significance: Sequence[tuple[str, Sequence[EventId]]] = ()
-    principles: Sequence[tuple[str, Sequence[EventId]]] = ()
-    topics: Sequence[str] = ()
-    dropped: Mapping[EventId, str] = {}
+    return digest
 
 
 class Crystallizer:
@@ -106,7 +102,6 @@ class Crystallizer:
         clock: Clock,
         calendar: Calendar,
         idle: timedelta,
-        digester: Digester,
     ) -> None:
         self._store = store
         self._append = append
@@ -114,7 +109,6 @@ class Crystallizer:
         self._clock = clock
         self._calendar = calendar
         self._idle = idle
-        self._digester = digester
 
     async def make(self, request: Request, *, context: Context) -> Crystallized:
         """Everything that is due, lowest level first. What another process makes meanwhile is not made again."""
@@ -319,8 +313,11 @@ class Crystallizer:
         budget = made_of.budget(closing)
         if budget < 1:
             return None
-        digest = await self._digester.digest(made_of.sources, budget, context.task or "")
-        draft = drafted(closing, made_of, digest, method=self._digester.method)
+        marks = await self._beneath(closing.sources)
+        digest, method = await (request.digest or extractive)(
+            made_of.sources, budget, task=context.task or "", marks=marks
+        )
+        draft = drafted(closing, made_of, digest, method=method)
         if draft is None:
             return None
         draft = msgspec.structs.replace(draft, open=await self._open(closing.sources))
@@ -332,6 +329,16 @@ class Crystallizer:
             if broken.law == "overlap":
                 return None  # another process was quicker
             raise
+
+    async def _beneath(self, sources: Sequence[Mark] | Sequence[Crystal]) -> list[Mark]:
+        """The marks that crystals rest on; none for marks, or where there are too many to be counted again."""
+        crystals = [source for source in sources if isinstance(source, Crystal)]
+        if not crystals or sum(crystal.marks for crystal in crystals) > COUNTED_MAX:
+            return []
+        ids = [each for crystal in crystals for each in crystal.sources]
+        events = [event for each in ids if (event := await self._store.event(each)) is not None]
+        marks = [mark_of(event) for event in events if event.name == MARK]
+        return marks + await self._beneath([crystal_of(event) for event in events if event.name == CRYSTAL])
 
     async def _open(self, sources: Sequence[Mark] | Sequence[Crystal]) -> tuple[EventId, ...]:
         """The marks beneath that ask for something which no other mark has fulfilled."""
@@ -359,12 +366,6 @@ class Crystallizer:
         return make_event(
             next(self._ids), CRYSTAL, crystal_data(draft), at=self._clock(), context=context, origin="agent"
         )
-
-
-async def is_fulfilled(store: Store, mark: EventId) -> bool:
-    """Whether something that followed from this mark says that it fulfills what was asked."""
-    below = await store.descendants(mark)
-    return any(event.name == MARK and mark_of(event).relation == "fulfills" for event in below)
 
 
 def _too_little(closing: Closing[Mark] | Closing[Crystal]) -> Waiting:

@@ -7,7 +7,8 @@ the same sources give the same digest, byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -15,7 +16,7 @@ import msgspec
 
 from mica import tokens
 from mica.crystallize.choose import Candidate, choose
-from mica.crystallize.roles import is_principle, is_significance
+from mica.crystallize.roles import is_announcement, is_fragment, is_principle, is_significance
 from mica.crystallize.salience import KINDS, REQUESTS, Said, Table, Tally, shipped, tally, weigh
 from mica.crystallize.sentences import split
 from mica.crystallize.topics import topics
@@ -27,9 +28,10 @@ Reason: TypeAlias = Literal["empty", "filler", "only asked", "said by another", 
 
 INDIFFERENT = 0.6  # of the mean salience: a unit below it costs, so that a sentence of empty words never pays
 REQUEST_SHARE = 0.2  # of the budget: what was asked for is no evidence of work
-SAME = 0.85  # of the weight of a source's units that others say: then it is said
+SAME = 0.85  # of a source's units that statements of others have: then it is said
 HEAD_FACTOR = 1.25  # the first sentence of a mark says what it is about
-FILLER_FACTOR = 0.6
+FILLER_FACTOR = 0.8
+THOUGHT_UNITS_MIN = 2  # beside numbers: a heading of one word tells nothing
 FACTORS = {  # how much a kind of mark is worth telling; the highest of its tags counts
     "report": 1.5, "veto": 1.0, "eureka": 1.0, "milestone": 1.0, "decision": 1.0, "reflection": 0.95, "commit": 0.9,
     "taste": 0.9, "gotcha": 0.9, "finding": 0.8, "task": 0.8, "friction": 0.7, "joy": 0.7, "prompt": 0.6, "plan": 0.6,
@@ -100,21 +102,31 @@ def extract(
     table = table or shipped()
     likely = weigh(counted or tally(said for line in lines for said in line), table)
     worth = _worth(likely, table, (unit for line in lines for said in line for unit in said.units))
-    sentences = _distinct(lines)
+    sentences = list(_thoughts(_distinct(lines)))
     source_tokens = sum(count(source.text) for source in sources)
     limit = min(budget_tokens, source_tokens - 1)
-    candidates = [_candidate(said, ordered, count, task) for said in sentences.values()]
-    requests = REQUEST_SHARE if not all(candidate.is_request for candidate in candidates) else 1
-    taken = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * requests))
-    said = [list(sentences.values())[number] for number in taken]
-    statements = [Statement(each[0].text, _cited(each, ordered)) for each in said]
+    candidates = [_candidate(said, ordered, count, task) for said in sentences]
+    share = 1.0 if all(candidate.is_request for candidate in candidates) else REQUEST_SHARE
+    taken = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share))
+    chosen = [sentences[number] for number in taken]
+    statements = [Statement(said[0].text, _cited(said, ordered)) for said in chosen]
     insight, significance, principles = _parts(statements)
     return Digest(
         insight=insight,
         significance=significance,
         principles=principles,
         topics=topics(lines, worth),
-        dropped=tuple(_dropped(ordered, lines, said, worth, table, count, limit)),
+        dropped=tuple(
+            _dropped(
+                ordered,
+                lines,
+                chosen,
+                is_long=lambda said: count(said.text + "\n") > limit,
+                is_idle=lambda said: (
+                    said.is_filler or not _is_thought(said) or sum(worth.get(unit, 0.0) for unit in said.units) <= 0
+                ),
+            )
+        ),
         tokens=count("\n".join(statement.text for statement in statements)) if statements else 0,
         source_tokens=source_tokens,
     )
@@ -140,6 +152,7 @@ def _check(sources: Iterable[Source], budget_tokens: int) -> None:
 
 
 Line: TypeAlias = list[Said]  # the sentences of one source
+Test: TypeAlias = Callable[[Said], bool]
 
 
 def _read(sources: Iterable[Source]) -> list[Line]:
@@ -166,13 +179,24 @@ def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) 
     return {unit: (salience - bar) * table.rarity(unit) for unit, salience in known.items()}
 
 
-def _distinct(lines: Iterable[Line]) -> dict[str, list[Said]]:
+def _distinct(lines: Iterable[Line]) -> Iterable[list[Said]]:
     """Each sentence once, with every place where it was said."""
     found: dict[str, list[Said]] = {}
     for line in lines:
         for said in line:
             found.setdefault(said.text, []).append(said)
-    return found
+    return found.values()
+
+
+def _thoughts(sentences: Iterable[list[Said]]) -> Iterable[list[Said]]:
+    """The sentences that tell something by themselves; all of them where none does."""
+    every = list(sentences)
+    return [said for said in every if _is_thought(said[0])] or every
+
+
+def _is_thought(said: Said) -> bool:
+    named = sum(not unit.isdigit() for unit in said.units)
+    return named >= THOUGHT_UNITS_MIN and not is_fragment(said.text) and not is_announcement(said.text)
 
 
 def _candidate(said: Sequence[Said], sources: Sequence[Source], count: Count, task: str) -> Candidate:
@@ -194,51 +218,37 @@ def _cited(said: Iterable[Said], sources: Sequence[Source]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sources[each.place].id for each in said))
 
 
-def _parts(
-    statements: Sequence[Statement],
-) -> tuple[tuple[Statement, ...], tuple[Statement, ...], tuple[Statement, ...]]:
+def _parts(statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], ...]:
     """Insight, significance and principles: each statement in one of them, and never all in the last two."""
-    principles = [each for each in statements if is_principle(each.text)]
-    significance = [each for each in statements if each not in principles and is_significance(each.text)]
-    insight = [each for each in statements if each not in principles and each not in significance]
-    if not insight:
-        return tuple(statements), (), ()
-    return tuple(insight), tuple(significance), tuple(principles)
+    parts: tuple[list[Statement], ...] = ([], [], [])
+    for statement in statements:
+        parts[2 if is_principle(statement.text) else 1 if is_significance(statement.text) else 0].append(statement)
+    insight, significance, principles = map(tuple, parts)
+    return (insight, significance, principles) if insight else (tuple(statements), (), ())
 
 
 def _dropped(
-    sources: Sequence[Source],
-    lines: Sequence[Line],
-    taken: Sequence[Sequence[Said]],
-    worth: Mapping[str, float],
-    table: Table,
-    count: Count,
-    limit: int,
-) -> Iterable[Dropped]:
+    sources: Sequence[Source], lines: Sequence[Line], taken: Sequence[Sequence[Said]], *, is_long: Test, is_idle: Test
+) -> Iterator[Dropped]:
     """Why each source that is not cited was left out; a source of several statements by the first of them."""
-    seen = {sources[each.place].id for said in taken for each in said}
+    listed = {sources[each.place].id for said in taken for each in said}
     sayers: dict[str, str] = {}
     for said in taken:
         for unit in said[0].units:
             sayers.setdefault(unit, sources[said[0].place].id)
     for source, line in zip(sources, lines, strict=True):
-        if source.id in seen:
+        if source.id in listed:
             continue
-        seen.add(source.id)
-        rarities = {unit: table.rarity(unit) for said in line for unit in said.units}
-        shared: dict[str, float] = {}
-        for unit, rarity in rarities.items():
-            if unit in sayers:
-                shared[sayers[unit]] = shared.get(sayers[unit], 0.0) + rarity
-        if not rarities:
+        listed.add(source.id)
+        named = dict.fromkeys(unit for said in line for unit in said.units)
+        by_others = Counter(sayers[unit] for unit in named if unit in sayers)
+        if not named:
             yield Dropped(source.id, "empty")
-        elif sum(shared.values()) >= SAME * sum(rarities.values()):
-            yield Dropped(source.id, "said by another", max(shared, key=lambda name: shared[name]))
-        elif all(count(said.text + "\n") > limit for said in line):
+        elif by_others.total() >= SAME * len(named):
+            yield Dropped(source.id, "said by another", by_others.most_common(1)[0][0])
+        elif all(map(is_long, line)):
             yield Dropped(source.id, "no room")
         elif REQUESTS.intersection(source.tags):
             yield Dropped(source.id, "only asked")
-        elif all(said.is_filler or sum(worth.get(unit, 0.0) for unit in said.units) <= 0 for said in line):
-            yield Dropped(source.id, "filler")
         else:
-            yield Dropped(source.id, "no room")
+            yield Dropped(source.id, "filler" if all(map(is_idle, line)) else "no room")

@@ -16,8 +16,12 @@ from mica.crystals import NEUTRAL, Mood
 SWING, SHARE_SWING = 0.3, 0.4  # how far words of success or failure, and tests or commits, can move a number
 TEMPO_MARKS, SATURATION_MARKS, KINDS_MAX = 50, 30, 5  # so many marks, and kinds of marks, are as much as it gets
 
-_FAILED = re.compile(r"(?<!\bno )(?<!\b0 )(?<!\bzero )(?<!\bwithout )\b(?:fail(?:s|ed|ing|ures?)?|errors?)\b", re.IGNORECASE)
-_PASSED = re.compile(r"(?<!\bnot )(?<!\b0 )\b(?:pass(?:es|ed|ing)?|success(?:es|ful|fully)?|succeed(?:s|ed)?)\b", re.IGNORECASE)
+_FAILED = re.compile(
+    r"(?<!\bno )(?<!\b0 )(?<!\bzero )(?<!\bwithout )\b(?:fail(?:s|ed|ing|ures?)?|errors?)\b", re.IGNORECASE
+)
+_PASSED = re.compile(
+    r"(?<!\bnot )(?<!\b0 )\b(?:pass(?:es|ed|ing)?|success(?:es|ful|fully)?|succeed(?:s|ed)?)\b", re.IGNORECASE
+)
 _FAILED_TAGS = frozenset({"error", "fail", "failed", "evidence:fail"})
 _PASSED_TAGS = frozenset({"pass", "passed", "success", "evidence:pass"})
 _TEST_TAGS = frozenset({"test", "tests", "evidence:test"})

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 
-from mica.crystals import CRYSTAL, RETRACTED, Crystal, CrystalQuery, crystal_of, retracted_by
+from mica.crystals import Crystal, CrystalQuery, crystal_of, retracted_by
 from mica.errors import DuplicateEvent, InvalidInput, UnknownEvent
 from mica.model import (
+    CRYSTAL,
+    RETRACTED,
     Appended,
     Clock,
     Context,

@@ -1,4 +1,4 @@
-"""Which sentences state a rule, and which say why something matters: by their words alone, seldom and safely."""
+"""What part a sentence can play: none by itself, a rule, a reason. By its looks alone, and when in doubt none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,31 @@ _SIGNIFICANCE = re.compile(
     r"in order to|turned out|the reason|due to|prevents?|unblocks?|regression)\b",
     re.IGNORECASE,
 )
+_CODE = re.compile(r"^(?:[$<>{}|=]|//|#!|\.\.\.)|[({\[=,<|\\]$|=>|&&|\|\||\);|</|/>")
+_HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
+_CUT = re.compile(r"(?:…|\.\.\.)['\")\]]*$")
+_ANNOUNCED = re.compile(
+    r"(?:(?:now|next|first|then|great|good|ok(?:ay)?|perfect|excellent|also|so)\b[,.!:]?\s+)*"
+    r"(?:let me|let's|i'll|i will|i need to|i'm going to|i am going to)\b",
+    re.IGNORECASE,
+)
+_PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
+_QUOTES = '"`'
 _ASKS = re.compile(r"\?\W*$")
+
+
+def is_fragment(sentence: str) -> bool:
+    """Whether it cannot be read by itself: code, a hash, a bracket left open, or cut off."""
+    if _CODE.search(sentence) or _HASH.search(sentence) or _CUT.search(sentence):
+        return True
+    if any(sentence.count(opening) != sentence.count(closing) for opening, closing in _PAIRS):
+        return True
+    return any(sentence.count(quote) % 2 for quote in _QUOTES)
+
+
+def is_announcement(sentence: str) -> bool:
+    """Whether it says what its author is about to do: no word of what was done."""
+    return bool(_ANNOUNCED.match(sentence))
 
 
 def is_principle(sentence: str) -> bool:

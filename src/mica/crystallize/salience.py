@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
@@ -21,21 +21,16 @@ REQUESTS = frozenset({"prompt", "plan"})
 LENGTH_WORDS_MAX = 60  # a longer sentence is a list or a log: its length says no more
 NUMBER_SHARE = 0.5  # what a number's rarity counts: it is seldom repeated in other words
 
-_CUE = re.compile(
-    r"\b(?:because|so that|instead|root cause|in order to|avoid|prevent|fix(?:e[sd])?|now|breaks?|broke|fail(?:s|ed)?|"
-    r"decid|must|should|ensure|support|add(?:s|ed)?|allow)\b",
-    re.IGNORECASE,
-)
 _FILLER = re.compile(
-    r"(?:now|next|first|then|great|good|ok(?:ay)?|perfect|excellent|let me|let's|i'll|i will|i need|i have|all|also|"
+    r"(?:now|next|first|then|great|good|ok(?:ay)?|perfect|excellent|let me|let's|i'll|i will|i need|i have|also|"
     r"merge|bump|update|typo|fix typo|docs?|changelog|release|prepare|wip|tweak|cleanup|clean up|minor|more|another|"
     r"some|oops|lint|format|pin|upgrade)\b",
     re.IGNORECASE,
 )
 _CHORE = re.compile(
-    r"\b(?:typos?|changelog|readme|ci|workflow|pre-commit|lint|flake8|mypy|ruff|black|tox|travis|github actions?|codecov|"
-    r"coverage|docs?|documentation|badge|bump|release notes|setup\.py|requirements|dependabot|pyproject|copyright|"
-    r"docstring|spelling|grammar|whitespace|formatting|isort|conf\.py|sphinx|tests?)\b",
+    r"\b(?:typos?|changelog|readme|ci|workflow|pre-commit|lint|flake8|mypy|ruff|black|tox|travis|github actions?|"
+    r"codecov|coverage|docs?|documentation|badge|bump|release notes|setup\.py|requirements|dependabot|pyproject|"
+    r"copyright|docstring|spelling|grammar|whitespace|formatting|isort|conf\.py|sphinx|tests?)\b",
     re.IGNORECASE,
 )
 
@@ -49,7 +44,6 @@ class Mentions(msgspec.Struct, array_like=True):
     sentences: int = 0
     heads: int = 0  # mentions in the first sentence of a mark
     leads: int = 0  # as the first word of a sentence: a verb, most often
-    cues: int = 0
     fillers: int = 0
     chores: int = 0
     words: int = 0  # of the sentences together
@@ -57,7 +51,7 @@ class Mentions(msgspec.Struct, array_like=True):
 
     def add(self, other: Mentions, *, places_before: int) -> None:
         self.last = max(self.last, other.last + places_before)
-        for name in ("marks", "sentences", "heads", "leads", "cues", "fillers", "chores", "words"):
+        for name in ("marks", "sentences", "heads", "leads", "fillers", "chores", "words"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for kind, count in other.kinds.items():
             self.kinds[kind] = self.kinds.get(kind, 0.0) + count
@@ -89,7 +83,7 @@ class Table(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=1)
 def shipped() -> Table:
     """The table that comes with mica."""
-    return msgspec.json.decode((files("mica.crystallize") / "salience.json").read_bytes(), type=Table)
+    return msgspec.json.decode(Path(__file__).with_name("salience.json").read_bytes(), type=Table)
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,8 +122,7 @@ def tally(said: Iterable[Said]) -> Tally:
 
 def _count(counts: dict[str, Mentions], sentence: Said, seen: set[str]) -> None:
     """Add the mentions of one sentence; `seen` has the units that its mark named before."""
-    cue, filler = bool(_CUE.search(sentence.text)), sentence.is_filler
-    chore = bool(_CHORE.search(sentence.text))
+    filler, chore = sentence.is_filler, bool(_CHORE.search(sentence.text))
     length = min(LENGTH_WORDS_MAX, len(sentence.text.split(maxsplit=LENGTH_WORDS_MAX)))
     for number, unit in enumerate(sentence.units):
         mentions = counts.get(unit)
@@ -139,7 +132,6 @@ def _count(counts: dict[str, Mentions], sentence: Said, seen: set[str]) -> None:
         mentions.sentences += 1
         mentions.heads += sentence.is_head
         mentions.leads += number == 0
-        mentions.cues += cue
         mentions.fillers += filler
         mentions.chores += chore
         mentions.words += length
@@ -173,11 +165,9 @@ def signals(unit: str, mentions: Mentions, counted: Tally, rarity: float) -> Ite
     yield "sentences", math.log(mentions.sentences)
     yield "share", mentions.marks / max(1.0, counted.marks)
     yield "spread", (mentions.last - mentions.first) / span
-    yield "first", mentions.first / span
     yield "last", mentions.last / span
     yield "head", float(mentions.heads > 0)
     yield "lead", mentions.leads / mentions.sentences
-    yield "cue", mentions.cues / mentions.sentences
     yield "filler", mentions.fillers / mentions.sentences
     yield "chore", mentions.chores / mentions.sentences
     yield "length", math.log1p(mentions.words / mentions.sentences)

@@ -25,7 +25,8 @@ def split(text: str) -> Iterator[str]:
     """The sentences of a text in order, each exactly as it stands there, without the bullet before it.
 
     A line that goes on in small letters belongs to the line before it. A long sentence is parted at a colon or
-    semicolon where both parts have something to say; the mark between them belongs to neither.
+    semicolon where both parts have something to say; the mark between them belongs to neither. A colon
+    at the end is left out: what it leads to is another sentence.
     """
     for start, end in _paragraphs(text):
         for sentence in _sentences(text[start:end]):
@@ -78,7 +79,8 @@ def _clauses(sentence: str) -> Iterator[str]:
             if _SOME_WORDS.match(sentence, start, mark.start()) and _SOME_WORDS.match(sentence, mark.end()):
                 yield sentence[start : mark.start()]
                 start = _after_blanks(sentence, mark.end())
-    yield sentence[start:]
+    if rest := sentence[start:].rstrip(": "):
+        yield rest
 
 
 def _after_blanks(text: str, place: int) -> int:

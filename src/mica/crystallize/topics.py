@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,24 +16,24 @@ TERM_CHARACTERS_MIN = 3
 
 def topics(lines: Sequence[Iterable[Said]], worth: Mapping[str, float]) -> tuple[str, ...]:
     """The terms of most worth, most first, each as it is written most often; numbers and leading verbs are none."""
-    said, leading = Counter[str](), Counter[str]()
-    for sentence in (sentence for line in lines for sentence in line):
-        said.update(sentence.units)
-        leading.update(sentence.units[:1])
-    names = sorted(
-        (unit for unit in said if not unit.isdigit() and leading[unit] <= LEAD_SHARE_MAX * said[unit]),
-        key=lambda unit: (-worth.get(unit, 0.0) * (1 + (said[unit] > 1)), unit),
-    )
-    spellings: dict[str, Counter[str]] = {unit: Counter() for unit in names[: 2 * TOPICS_MAX] if worth.get(unit, 0) > 0}
-    for sentence in (sentence for line in lines for sentence in line):
-        if not spellings.keys().isdisjoint(sentence.units):
-            for unit, spelling in spelled(sentence.text):
-                if unit in spellings:
-                    spellings[unit][spelling] += 1
+    sentences = [sentence for line in lines for sentence in line]
+    said = Counter(unit for sentence in sentences for unit in sentence.units)
+    able = (unit for unit in said if not unit.isdigit() and worth.get(unit, 0.0) > 0)
+    best = heapq.nsmallest(4 * TOPICS_MAX, able, key=lambda unit: (-worth[unit] * min(2, said[unit]), unit))
+    spellings: dict[str, Counter[str]] = {unit: Counter() for unit in best}
+    leading = Counter[str]()
+    for sentence in sentences:
+        if spellings.keys().isdisjoint(sentence.units):
+            continue
+        for unit, spelling in spelled(sentence.text):
+            if unit in spellings:
+                spellings[unit][spelling] += 1
+                leading[unit] += sentence.text[: len(spelling)].lower() == spelling
     found: list[str] = []
     for unit, written in spellings.items():
         term = min(written, key=lambda spelling: (-written[spelling], spelling))
+        is_verb = leading[unit] > LEAD_SHARE_MAX * said[unit]
         is_part = not unit.startswith(IDENTIFIER) and any(term in longer.lower() for longer in found)
-        if len(term) >= TERM_CHARACTERS_MIN and not is_part:
+        if len(term) >= TERM_CHARACTERS_MIN and not is_verb and not is_part:
             found.append(term)
     return tuple(found[:TOPICS_MAX])

@@ -18,11 +18,11 @@ EMPTY_WORDS = frozenset(
     terms(
         "after all already any because been before being below between both by did doing done during each else etc few"
         " further get had having here hers him however if into itself let like may me might more most must my new no"
-        " nor now of off on once one only onto or other our over own per please same see set should some still such sure"
-        " than them there these they this those through to too two under until upon us use used using very via was we"
-        " well were what when where which while who whom why will with within without would yes yet you your good look"
-        " ok okay need make start first next actually current currently"
-        " mark marks session sessions event events total item items count"
+        " nor now of off on once one only onto or other our over own per please same see set should some still such"
+        " sure than them there these they this those through to too two under until upon us use used using very via was"
+        " we well were what when where which while who whom why will with within without would yes yet you your good"
+        " look ok okay need make start first next actually current currently"
+        " across along although among around behind beside beyond though toward towards whether"
     )
 )  # beyond the stop words of every index: they are in every stretch of work and say nothing of this one
 

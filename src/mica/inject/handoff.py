@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from mica.crystallize.crystallizer import OPEN_TAGS, is_fulfilled
+from mica.crystallize.asking import OPEN_TAGS, is_fulfilled
 from mica.crystals import Crystal, CrystalQuery
 from mica.errors import InvalidInput
 from mica.inject.render import CLOSING, OPENING, at_most, defused

@@ -13,11 +13,10 @@ from mica.crystals import Crystal, CrystalQuery
 from mica.errors import InvalidInput
 from mica.inject.exports import written
 from mica.inject.sections import find, lines_of, plain, replaced
-from mica.model import Event, EventId, Mark
+from mica.model import EventId, Mark
 from mica.store.protocol import Store
 
 NOW = "NOW.md"
-QUOTED = "log.quoted"  # records a file that quotes marks, for a purge to name
 HAPPENED = "What Just Happened"
 STATUS = "Session Status"
 STATUS_SHARE = 0.8  # of the confidence of its crystal: how a session stands is less certain than what happened
@@ -139,22 +138,6 @@ def propose(lately: Lately, *, file: Path, section: str, before: str | None) -> 
         before=before,
         after=replaced(before or "", title, said) if said else before or "",
     )
-
-
-class Quoted(msgspec.Struct, frozen=True):
-    """A file that was written from crystals, and where. A record of another shape names none."""
-
-    path: str = ""
-    host: str = ""
-    crystals: tuple[EventId, ...] = ()
-
-
-def written_to(record: Event) -> Quoted:
-    """The file that this event records."""
-    try:
-        return msgspec.json.decode(record.body, type=Quoted)
-    except msgspec.DecodeError:
-        return Quoted()  # nothing of ours
 
 
 # -- The file -----------------------------------------------------------------------------------------------------

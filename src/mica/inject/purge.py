@@ -12,12 +12,11 @@ from pathlib import Path
 import msgspec
 
 from mica.crystallize.promoting import resting_on
-from mica.crystals import CRYSTAL
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
-from mica.inject.now import QUOTED, written_to
 from mica.model import (
+    CRYSTAL,
     EMPTY,
     PURGED,
     REASON_CHARACTERS_MAX,
@@ -41,6 +40,16 @@ from mica.store.protocol import Store
 from mica.store.purging import BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
 from mica.store.retention import OFF, RETENTION, Retained, due
 from mica.teachings import PROMOTED
+
+QUOTED = "log.quoted"  # records a file of people that quotes marks
+
+
+class Quoted(msgspec.Struct, frozen=True):
+    """A file that was written from crystals, and where."""
+
+    path: str = ""
+    host: str = ""
+    crystals: tuple[EventId, ...] = ()
 
 
 class Purging:
@@ -100,7 +109,7 @@ class Purging:
         """The status files that were written from crystals which are gone; they are people's, so people see to them."""
         gone = set(purged)
         records = await self._store.events(EventQuery(names=(QUOTED,), limit=None))
-        quoting = [written_to(record) for record in records]
+        quoting = [_quoted(record) for record in records]
         files = dict.fromkeys((each.path, each.host) for each in quoting if not gone.isdisjoint(each.crystals))
         return [f"{path} on {host} and its backups may quote purged marks: look at them" for path, host in files]
 
@@ -199,6 +208,13 @@ class Purging:
         self.exported(path, events=len(ids))
         await self._folding.flush()
         return str(path)
+
+
+def _quoted(record: Event) -> Quoted:
+    try:
+        return msgspec.json.decode(record.body, type=Quoted)
+    except msgspec.DecodeError:
+        return Quoted()  # nothing of ours
 
 
 def _check_reason(reason: str, selection: Selection) -> None:

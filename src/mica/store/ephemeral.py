@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 
 import msgspec
 
-from mica.crystals import (
-    CRYSTAL,
-    RETRACTED,
-    Crystal,
-    CrystalQuery,
-    check_laws,
-    crystal_of,
-    fact_of,
-    overlap,
-    retracted_by,
-)
+from mica.crystals import Crystal, CrystalQuery
 from mica.errors import ClaimLost, DuplicateEvent, LawBroken, StoreUnavailable
 from mica.model import (
     MARK,
@@ -42,6 +31,7 @@ from mica.model import (
     tombstone,
     utc_now,
 )
+from mica.store.deriving import Derived, broken_crystals, derived
 from mica.store.matching import matcher
 from mica.store.protocol import Sizes, broken_lineage, check_event, gathered
 from mica.store.purging import Outstanding, Purge, may_stand_for
@@ -57,8 +47,7 @@ class EphemeralStore:
         self._log: list[Event] = []  # position is the index plus one
         self._by_id: dict[str, Event] = {}
         self._counts: dict[int, Counter[str]] = {}  # terms of each searchable event, by position
-        self._crystals: dict[EventId, Crystal] = {}
-        self._retracted: set[EventId] = set()
+        self._derived = Derived()
         self._work: dict[tuple[str, str], _Row] = {}
         self._outstanding = Outstanding()
         self._generation = 0
@@ -94,7 +83,9 @@ class EphemeralStore:
         self._log.extend(fresh.values())
         self._by_id |= fresh
         try:
-            self._index(fresh.values())
+            for event in fresh.values():
+                self._index(event)
+                self._derived.add(event)
         except LawBroken:
             del self._log[len(self._log) - len(fresh) :]
             for identifier in fresh:
@@ -193,33 +184,36 @@ class EphemeralStore:
 
     async def crystals(self, query: CrystalQuery) -> list[Crystal]:
         self._check_open()
-        superseded, sealed = self._superseded(), self._sealed()
+        here = self._derived
+        sealed = here.sealed
         found = [
             crystal
-            for crystal in self._crystals.values()
+            for crystal in here.crystals.values()
             if (query.level is None or crystal.level == query.level)
             and (query.period is None or crystal.period == query.period)
             and (query.since is None or crystal.end_at >= query.since)
             and (query.until is None or crystal.start_at < query.until)
-            and (query.is_live is None or (crystal.id not in superseded) == query.is_live)
+            and (query.is_live is None or here.is_live(crystal.id) == query.is_live)
             and (query.is_sealed is None or (crystal.id in sealed) == query.is_sealed)
-            and (query.is_stale is None or self._is_stale(crystal) == query.is_stale)
+            and (query.is_stale is None or (not all(map(here.is_live, crystal.sources))) == query.is_stale)
         ]
         found.sort(key=lambda crystal: (crystal.end_at, crystal.position))
         return found if query.limit is None else found[max(0, len(found) - query.limit) :]
 
     async def unsealed(self, *, limit: int) -> list[Event]:
         self._check_open()
-        sealed = self._sealed()
+        sealed = self._derived.sealed
         return [event for event in self._ordered(self._is_mark) if event.id not in sealed][:limit]
 
     async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
         self._check_open()
+        for identifier in identifiers:
+            split_id(identifier)
         found = set(identifiers)
-        for crystal in self._crystals.values():  # in order: what a crystal rests on comes before it
+        for crystal in self._derived.crystals.values():  # in order: what a crystal rests on comes before it
             if found.intersection(crystal.sources):
                 found.add(crystal.id)
-        return [crystal for crystal in self._crystals if crystal in found.difference(identifiers)]
+        return [crystal for crystal in self._derived.crystals if crystal in found.difference(identifiers)]
 
     async def agents(self) -> list[str]:
         self._check_open()
@@ -285,7 +279,7 @@ class EphemeralStore:
         self._check_open()
         return Sizes(
             events=len(self._log),
-            marks=sum(event.name == MARK for event in self._log),
+            marks=sum(map(self._is_mark, self._log)),
             contexts=len({event.context for event in self._log}),
             payloads=0,
             size_bytes=0,
@@ -293,16 +287,14 @@ class EphemeralStore:
 
     async def verify(self) -> list[str]:
         self._check_open()
-        return broken_lineage(self._log)
+        return broken_lineage(self._log) + broken_crystals(derived(self._log), self._derived.rows)
 
     async def rebuild(self) -> int:
         self._check_open()
         self._counts.clear()
-        self._crystals.clear()
-        self._retracted.clear()
         for event in self._log:
-            with suppress(LawBroken):  # one that a purge has left without its sources
-                self._index([event])
+            self._index(event)
+        self._derived = derived(self._log)
         return len(self._log)
 
     @property
@@ -317,8 +309,7 @@ class EphemeralStore:
             position = event.position or 0
             self._by_id[event.id] = self._log[position - 1] = tombstone(event, told)
             self._counts.pop(position, None)
-            self._crystals.pop(event.id, None)
-            self._retracted.discard(event.id)
+        self._derived = derived(self._log)
         self._generation += bool(content)
         return len(content)
 
@@ -354,43 +345,12 @@ class EphemeralStore:
         if self._is_closed:
             raise StoreUnavailable("the store is closed; open it again")
 
-    def _index(self, events: Iterable[Event]) -> None:
-        for event in events:
-            if event.position and (text := searchable_text(event)) is not None:
-                self._counts[event.position] = Counter(terms(text))
-            if event.name == CRYSTAL:
-                self._add(crystal_of(event))
-            elif event.name == RETRACTED:
-                self._retracted.add(retracted_by(event))
-
-    def _add(self, crystal: Crystal) -> None:
-        facts = {}
-        for source in filter(None, map(self._by_id.get, crystal.sources)):
-            is_live = source.id not in self._superseded()
-            if (fact := fact_of(source, is_live=is_live)) is not None:
-                facts[source.id] = fact
-        check_laws(crystal, facts)
-        sealed = self._sealed(besides=crystal.supersedes)
-        if not crystal.is_tree and sealed.intersection(crystal.sources):
-            raise overlap(crystal)
-        self._crystals[crystal.id] = crystal
-
-    def _superseded(self) -> set[EventId]:
-        return self._retracted | {before for crystal in self._crystals.values() for before in crystal.supersedes}
-
-    def _is_stale(self, crystal: Crystal) -> bool:
-        live = self._crystals.keys() - self._superseded()
-        sources = [self._by_id[source] for source in crystal.sources]
-        return not all(source.id in live or self._is_mark(source) for source in sources)
-
-    def _sealed(self, besides: Collection[EventId] = ()) -> set[EventId]:
-        """What is a source of a live crystal in the hierarchy of time."""
-        gone = {*self._superseded(), *besides}
-        live = (each for each in self._crystals.values() if each.id not in gone and not each.is_tree)
-        return {source for crystal in live for source in crystal.sources}
+    def _index(self, event: Event) -> None:
+        if event.position and (text := searchable_text(event)) is not None:
+            self._counts[event.position] = Counter(terms(text))
 
     def _is_mark(self, event: Event) -> bool:
-        return event.name == MARK and event.position in self._counts and event.id not in self._retracted
+        return event.name == MARK and event.position in self._counts and event.id not in self._derived.retracted
 
     def _length(self, position: int) -> int:
         return len(words(searchable_text(self._log[position - 1]) or ""))

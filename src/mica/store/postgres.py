@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from mica.crystals import Crystal, CrystalQuery
 from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, MicaError, StoreUnavailable, UnknownSpace
 from mica.model import (
     Appended,
@@ -39,7 +40,7 @@ from mica.model import (
     split_id,
     utc_now,
 )
-from mica.store import postgres_work
+from mica.store import postgres_crystals, postgres_work
 from mica.store.encoding import near, remember
 from mica.store.postgres_append import (
     CHUNK_EVENTS,
@@ -50,6 +51,7 @@ from mica.store.postgres_append import (
     drafted,
     indexed,
 )
+from mica.store.postgres_crystals import Crystallizing
 from mica.store.postgres_listen import Listener
 from mica.store.postgres_purge import TABLES, bury, keep_purge, outstanding
 from mica.store.postgres_query import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE, latest
@@ -265,7 +267,11 @@ class PostgresStore:
                 if draft.event.id in there and not may_stand_for(stored[draft.event.id], draft.event):
                     raise DuplicateEvent(draft.event.id)
         new = [self._applied(draft) for draft in drafts.drafts if draft.event.id not in there]
-        planned |= await writing.insert(new)
+        positions = await writing.insert(new)
+        planned |= positions
+        await Crystallizing(writing, self._reads(writing.connection)).index(
+            (positions[draft.event.id], draft.event) for draft in new
+        )
         # What stands exactly where the try before meant to put it was stored by that try; its answer was lost.
         before = sum(earlier.get(identifier) == position for identifier, position in there.items())
         fresh = len(drafts.drafts) - len(there)
@@ -443,6 +449,19 @@ class PostgresStore:
         ]
 
     @reading
+    async def crystals(self, connection: Connection, query: CrystalQuery) -> list[Crystal]:
+        return await postgres_crystals.found(self._reads(connection), query)
+
+    @reading
+    async def unsealed(self, connection: Connection, *, limit: int) -> list[Event]:
+        return await postgres_crystals.unsealed(self._reads(connection), limit)
+
+    @reading
+    async def citing(self, connection: Connection, identifiers: Sequence[EventId]) -> list[EventId]:
+        reads = self._reads(connection)
+        return await postgres_crystals.citing(reads, await reads.positions(identifiers))
+
+    @reading
     async def agents(self, connection: Connection) -> list[str]:
         rows = await connection.fetch(
             "SELECT DISTINCT agent FROM contexts WHERE space = $1 AND agent IS NOT NULL ORDER BY agent", self._number
@@ -548,8 +567,12 @@ class PostgresStore:
             writing = await self._lock(connection)
             for table in ("postings", "texts"):
                 await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._number, timeout=LONG_S)
-            async for batch in self._reads(connection).whole_log():
+            await postgres_crystals.clear(connection, self._number)
+            reads = self._reads(connection)
+            crystallizing = Crystallizing(writing, reads)
+            async for batch in reads.whole_log():
                 await writing.index(await asyncio.to_thread(_indexed, batch))
+                await crystallizing.index_stored((event.position or 0, event) for event in batch)
                 count += len(batch)
         self._words.keep()
         return count

@@ -11,12 +11,14 @@ from typing import Protocol
 
 import msgspec
 
-from mica.crystals import CRYSTAL, RETRACTED, Crystal, CrystalQuery, crystal_of, retracted_by
+from mica.crystals import Crystal, CrystalQuery, crystal_of, retracted_by
 from mica.errors import InvalidEvent, InvalidInput
 from mica.model import (
+    CRYSTAL,
     DEPTH_MAX,
     MARK,
     PURGED,
+    RETRACTED,
     Appended,
     Claim,
     Event,
@@ -42,7 +44,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """How much a space holds."""
 
     events: int
-    marks: int
+    marks: int  # that can be found: neither retracted nor recalled
     contexts: int  # distinct ones; events / contexts is how often one is shared
     payloads: int  # distinct large payloads
     size_bytes: int  # of every file of the store; 0 when it has none
@@ -75,8 +77,11 @@ class Store(Protocol):
         The id is the key: an event that is there already counts as repeated when it is the same to the letter, and
         raises DuplicateEvent when it differs. A parent may be unknown; a known one must fit in root and depth, else
         InvalidEvent. Where either is a tombstone, the other counts as repeated, so nothing purged comes back. A new
-        event that a kept purge takes is stored as its tombstone. A crystal that breaks a law raises LawBroken. What it
-        supersedes is live no more; a retracted mark is found by no search and becomes part of no crystal.
+        event that a kept purge takes is stored as its tombstone.
+
+        A crystal that breaks a law raises LawBroken; what it rests on must come before it. What it supersedes is live
+        no more. A retracted mark is found by no search and becomes part of no crystal, a retracted crystal is live no
+        more, whether the retraction comes before or after it.
         """
 
     async def event(self, identifier: EventId) -> Event | None:
@@ -178,7 +183,8 @@ class Store(Protocol):
         """Replace these events by their tombstones, with all that only they referred to.
 
         One bounded step or several, each whole or not at all; what others find in the same place stays as it is, aged
-        or not. Returns how many were replaced; what is unknown or a tombstone already is left alone.
+        or not. A crystal that rests on one of them is among the crystals no more; what they superseded or retracted
+        stays so. Returns how many were replaced; what is unknown or a tombstone already is left alone.
         """
 
     async def keep_purge(self, purge: Purge) -> None:

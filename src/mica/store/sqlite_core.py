@@ -19,7 +19,7 @@ import apsw
 import msgspec
 
 from mica.crystals import Crystal, CrystalQuery, crystal_of
-from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, LawBroken
+from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent
 from mica.model import (
     EMPTY,
     ORIGINS,
@@ -364,7 +364,8 @@ class SqliteCore:
         if problems:
             return problems
         problems += broken_lineage(self._whole_log())
-        return problems + self._missing_positions() + sqlite_texts.stale(self._connection, self._whole_log())
+        problems += self._missing_positions() + sqlite_texts.stale(self._connection, self._whole_log())
+        return problems + sqlite_crystals.broken(self._connection, self._whole_log())
 
     def _missing_positions(self) -> list[str]:
         """Gaps in the log: positions are given in order and never taken back."""
@@ -389,9 +390,9 @@ class SqliteCore:
             last = 0
             while batch := self.log(last, limit=READ_ROWS):
                 sqlite_texts.index(self._connection, self._words, ((event.position or 0, event) for event in batch))
-                for event in batch:
-                    with suppress(LawBroken), self._connection:  # one that a purge has left without its sources
-                        sqlite_crystals.index(self._connection, self.event, [(event.position or 0, event)])
+                sqlite_crystals.index_stored(
+                    self._connection, self.event, ((event.position or 0, event) for event in batch)
+                )
                 last = batch[-1].position or 0
                 count += len(batch)
         return count

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 import apsw
 
 from mica.crystals import (
-    CRYSTAL,
     LEVELS,
-    RETRACTED,
+    Crystal,
     CrystalQuery,
     Fact,
     check_laws,
@@ -19,7 +18,9 @@ from mica.crystals import (
     overlap,
     retracted_by,
 )
-from mica.model import Event, EventId, microseconds, utc_now
+from mica.errors import LawBroken
+from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of, utc_now
+from mica.store.deriving import CrystalRow, Rows, SourceRow, broken_crystals, derived
 from mica.store.sqlite_file import as_json
 
 Lookup = Callable[[EventId], Event | None]
@@ -41,51 +42,97 @@ def index(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[in
     """Apply what these events, each with its position, say about marks and crystals. Raises LawBroken."""
     for position, event in events:
         if event.name == CRYSTAL:
-            _add(connection, lookup, position, event)
-        elif event.name == RETRACTED and (known := lookup(retracted_by(event))) is not None:
-            connection.execute("UPDATE texts SET is_mark = 0 WHERE position = ?", (known.position,))
-            _supersede(connection, known, by=position)
+            _add(connection, lookup, position, crystal_of(event))
+        elif event.name == RETRACTED:
+            _retract(connection, lookup, retracted_by(event), by=position)
+        elif event.name == PURGED:
+            told = tombstone_of(event)
+            _supersede(connection, lookup, told.supersedes, by=position)
+            if told.retracts is not None:
+                _retract(connection, lookup, told.retracts, by=position)
 
 
-def _add(connection: apsw.Connection, lookup: Lookup, position: int, event: Event) -> None:
-    crystal = crystal_of(event)
+def index_stored(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[int, Event]]) -> None:
+    """Apply what events say that were taken when they came. A crystal may have lost what it rested on since."""
+    for position, event in events:
+        try:
+            index(connection, lookup, [(position, event)])
+        except LawBroken:
+            _supersede(connection, lookup, crystal_of(event).supersedes, by=position)
+
+
+def _add(connection: apsw.Connection, lookup: Lookup, position: int, crystal: Crystal) -> None:
     facts: dict[EventId, Fact] = {}
     places: dict[EventId, int] = {}
-    for source in filter(None, map(lookup, crystal.sources)):
-        fact = fact_of(source, is_live=_is_live(connection, source))
-        if fact is not None and source.position is not None:
+    for source in filter(None, map(lookup, filter(is_id, crystal.sources))):
+        if source.position and source.position < position and (fact := _fact(connection, source)) is not None:
             facts[source.id], places[source.id] = fact, source.position
     check_laws(crystal, facts)
-    for before in filter(None, map(lookup, crystal.supersedes)):
-        _supersede(connection, before, by=position)
-    try:
-        connection.executemany(
-            "INSERT INTO crystal_sources (crystal, source, tokens, is_live) VALUES (?, ?, ?, ?)",
-            [(position, places[each], facts[each].tokens, not crystal.is_tree) for each in crystal.sources],
-        )
-    except apsw.ConstraintError as error:
-        raise overlap(crystal) from error
+    superseded = _positions(lookup, crystal.supersedes, before=position)
+    if not crystal.is_tree and _is_sealed(connection, places.values(), besides=superseded):
+        raise overlap(crystal)
+    _supersede(connection, lookup, crystal.supersedes, by=position)
+    connection.executemany(
+        "INSERT INTO crystal_sources (crystal, source, tokens, is_live) VALUES (?, ?, ?, ?)",
+        [(position, places[each], facts[each].tokens, not crystal.is_tree) for each in crystal.sources],
+    )
     times = microseconds(crystal.start_at), microseconds(crystal.end_at)
     connection.execute(
         "INSERT INTO crystals (position, level, period, start_at, end_at, tokens) VALUES (?, ?, ?, ?, ?, ?)",
         (position, crystal.number, crystal.period, *times, crystal.tokens),
     )
+    retracted = connection.execute("SELECT position FROM retractions WHERE retracted = ?", (crystal.id,)).fetchone()
+    if retracted is not None:
+        _end(connection, position, by=retracted[0])
 
 
-def _supersede(connection: apsw.Connection, before: Event, *, by: int) -> None:
-    connection.execute("UPDATE crystal_sources SET is_live = 0 WHERE crystal = ? AND is_live", (before.position,))
+def _fact(connection: apsw.Connection, source: Event) -> Fact | None:
+    """What is known of a source; None when it can be none, or is a crystal that lost what it rested on."""
+    if source.name == CRYSTAL:
+        row = connection.execute(
+            "SELECT superseded_by IS NULL FROM crystals WHERE position = ?", (source.position,)
+        ).fetchone()
+        return None if row is None else fact_of(source, is_live=bool(row[0]))
+    row = connection.execute("SELECT 1 FROM texts WHERE position = ? AND is_mark", (source.position,)).fetchone()
+    return fact_of(source, is_live=row is not None)
+
+
+def _is_sealed(connection: apsw.Connection, sources: Iterable[int], *, besides: Sequence[int]) -> bool:
+    row = connection.execute(
+        """SELECT 1 FROM crystal_sources WHERE is_live AND source IN (SELECT value FROM json_each(?))
+        AND crystal NOT IN (SELECT value FROM json_each(?))""",
+        (as_json(list(sources)), as_json(besides)),
+    ).fetchone()
+    return row is not None
+
+
+def _positions(lookup: Lookup, identifiers: Iterable[EventId], *, before: int) -> list[int]:
+    """Where those of these events are that came before this position."""
+    known = filter(None, map(lookup, filter(is_id, identifiers)))
+    return [event.position for event in known if event.position and event.position < before]
+
+
+def _supersede(connection: apsw.Connection, lookup: Lookup, identifiers: Iterable[EventId], *, by: int) -> None:
+    for position in _positions(lookup, identifiers, before=by):
+        _end(connection, position, by=by)
+
+
+def _retract(connection: apsw.Connection, lookup: Lookup, identifier: EventId, *, by: int) -> None:
     connection.execute(
-        "UPDATE crystals SET superseded_by = ? WHERE position = ? AND superseded_by IS NULL", (by, before.position)
+        "INSERT INTO retractions (retracted, position) VALUES (?, ?) ON CONFLICT DO NOTHING", (identifier, by)
     )
+    if (known := lookup(identifier)) is not None and known.position:
+        connection.execute("UPDATE texts SET is_mark = 0 WHERE position = ?", (known.position,))
+        _end(connection, known.position, by=by)
 
 
-def _is_live(connection: apsw.Connection, source: Event) -> bool:
-    table = (
-        "SELECT 1 FROM crystals WHERE position = ? AND superseded_by IS NULL"
-        if source.name == CRYSTAL
-        else "SELECT 1 FROM texts WHERE position = ? AND is_mark"
+def _end(connection: apsw.Connection, position: int, *, by: int) -> None:
+    """The crystal at this position, if one is there, is live no more."""
+    connection.execute(
+        "UPDATE crystals SET superseded_by = ? WHERE position = ? AND superseded_by IS NULL", (by, position)
     )
-    return connection.execute(table, (source.position,)).fetchone() is not None
+    if connection.changes():
+        connection.execute("UPDATE crystal_sources SET is_live = 0 WHERE crystal = ? AND is_live", (position,))
 
 
 def found(connection: apsw.Connection, query: CrystalQuery) -> list[int]:
@@ -136,17 +183,30 @@ def citing(connection: apsw.Connection, positions: Sequence[int]) -> list[int]:
 def clear(connection: apsw.Connection) -> None:
     """Leave no crystal: what follows derives them again."""
     with _authority(connection):
-        connection.execute("DELETE FROM crystals")
-        connection.execute("DELETE FROM crystal_sources")
+        for table in ("crystals", "crystal_sources", "retractions"):
+            connection.execute(f"DELETE FROM {table}")
 
 
 def bury(connection: apsw.Connection, positions: str) -> None:
-    """Remove what is derived from crystals at these positions, under the authority of a purge."""
-    connection.execute("DELETE FROM crystals WHERE position IN (SELECT value FROM json_each(?))", (positions,))
-    for column in ("crystal", "source"):
-        connection.execute(
-            f"DELETE FROM crystal_sources WHERE {column} IN (SELECT value FROM json_each(?))", (positions,)
-        )
+    """Remove the crystals that are at these positions or rest on what is there, under the authority of a purge."""
+    gone = as_json([row[0] for row in connection.execute(_CITING, (positions,))])
+    connection.execute("DELETE FROM crystals WHERE position IN (SELECT value FROM json_each(?))", (gone,))
+    connection.execute("DELETE FROM crystal_sources WHERE crystal IN (SELECT value FROM json_each(?))", (gone,))
+
+
+def broken(connection: apsw.Connection, log: Iterable[Event]) -> list[str]:
+    """Where the rows do not hold what the log says."""
+    crystals = connection.execute(
+        "SELECT position, level, period, start_at, end_at, tokens, superseded_by FROM crystals"
+    )
+    sources = connection.execute("SELECT crystal, source, tokens, is_live FROM crystal_sources")
+    rows = Rows(
+        [CrystalRow(*row) for row in crystals],
+        [SourceRow(*row) for row in sources],
+        [row[0] for row in connection.execute("SELECT retracted FROM retractions")],
+        [row[0] for row in connection.execute("SELECT position FROM texts WHERE is_mark")],
+    )
+    return broken_crystals(derived(log), rows)
 
 
 @contextmanager

@@ -32,10 +32,14 @@ def index(connection: apsw.Connection, interned: Words, events: Iterable[tuple[i
             continue
         found, session = words(text), event.context.session
         number = None if session is None else interned.number("sessions", session)
-        texts.append((position, number, microseconds(event.at), len(found), event.name == MARK))
+        texts.append((position, number, microseconds(event.at), len(found), event.name == MARK, event.id))
         for term, count in Counter(terms_of(found)).items():
             postings.append((known.get(term) or interned.number("terms", term), position, count))
-    connection.executemany("INSERT INTO texts (position, session, at, length, is_mark) VALUES (?, ?, ?, ?, ?)", texts)
+    connection.executemany(
+        """INSERT INTO texts (position, session, at, length, is_mark)
+        VALUES (?, ?, ?, ?, ? AND NOT EXISTS (SELECT 1 FROM retractions WHERE retracted = ?))""",
+        texts,
+    )
     postings.sort()  # as the table is: neighbours are written to the same page
     connection.executemany("INSERT INTO postings (term, position, count) VALUES (?, ?, ?)", postings)
 

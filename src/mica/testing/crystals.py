@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
 import pytest
+from hypothesis import strategies as st
 
 from mica.crystals import (
-    CRYSTAL,
     LEVELS,
-    RETRACTED,
+    TREE,
     CrystalQuery,
     Draft,
     Dropped,
@@ -22,9 +23,10 @@ from mica.crystals import (
     said_tokens,
 )
 from mica.errors import LawBroken
-from mica.model import Context, Event, EventId, EventQuery, Tombstone, mark_of
+from mica.model import CRYSTAL, RETRACTED, Context, Event, EventId, EventQuery, Tombstone, mark_of
+from mica.store.deriving import Derived
 from mica.store.protocol import Store
-from mica.testing.builders import build
+from mica.testing.builders import History, build
 from mica.tokens import estimate
 
 TEXT = "the cookie is set before the redirect and so the session is lost on every login of a new user"
@@ -80,6 +82,90 @@ def draft_of(
 def build_crystal(sequence: int, draft: Draft) -> Event:
     """The event that records a crystal."""
     return build(sequence, CRYSTAL, crystal_data(draft))
+
+
+# -- Random proposals -------------------------------------------------------------------------------------------
+
+_SAID: dict[Level, str] = {
+    "session": "the cookie is set before the redirect",
+    "day": "the cookie is set before",
+    "week": "the cookie is",
+    "epoch": "the",
+}
+
+
+def _spoilt(draft: Draft, known: Sequence[EventId]) -> dict[str, st.SearchStrategy[object]]:
+    """What may be changed in a crystal, most of it against a law."""
+    return {
+        "sources": st.sampled_from([(), draft.sources[:1], (*draft.sources, *known[:1]), (*draft.sources, "no id")]),
+        "insight": st.sampled_from([(), (Statement("the", ()),), (Statement("the", tuple(known[-1:])),)]),
+        "dropped": st.just(()),
+        "level": st.sampled_from(LEVELS),
+        "period": st.sampled_from([f"{TREE}{draft.sources[0]}", "session:\0", "tree"]),
+        "start_at": st.sampled_from([draft.start_at - timedelta(days=1), draft.end_at]),
+        "end_at": st.sampled_from([draft.end_at + timedelta(days=1), draft.start_at, datetime(2030, 1, 1)]),  # noqa: DTZ001
+        "tokens": st.sampled_from([-1, 0, 1, draft.tokens + 1, draft.source_tokens, 10**30]),
+        "supersedes": st.lists(st.sampled_from([*known, "no id"]), max_size=3).map(tuple),
+    }
+
+
+@st.composite
+def proposals(draw: st.DrawFn, max_size: int = 16) -> History:
+    """Marks, retractions and crystals of every kind to append one by one; about half of the crystals break a law."""
+    said = Derived()
+    events: History = []
+    for sequence in range(1, draw(st.integers(1, max_size)) + 1):
+        known = [event.id for event in events]
+        kind = draw(st.sampled_from(["mark", "mark", "mark", "retraction", *["crystal"] * 7]))
+        sources = _sources(draw, said, events) if kind == "crystal" else []
+        if kind == "retraction":
+            ahead = build(sequence + draw(st.integers(0, 2))).id
+            mark = draw(st.sampled_from([*known, ahead]))
+            event = build(sequence, RETRACTED, {"mark": mark}, after_s=draw(st.integers(-5, 20)))
+        elif sources:
+            event = build_crystal(sequence, _proposed(draw, said, events, sources))
+        else:
+            event = build(
+                sequence,
+                "mark",
+                {"text": draw(st.sampled_from([TEXT, f"{TEXT} again", f"session {TEXT}", "cookie"]))},
+                context=Context(session=draw(st.sampled_from([None, "s1", "s2"]))),
+                after_s=draw(st.integers(-5, 20)),
+                origin=draw(st.sampled_from(["agent", "agent", "agent", "recalled"])),
+            )
+        events.append(event)
+        with suppress(LawBroken):
+            said.add(msgspec.structs.replace(event, position=sequence))
+    return events
+
+
+def _sources(draw: st.DrawFn, said: Derived, events: Sequence[Event]) -> list[Event]:
+    """Some sources for a crystal: mostly what may be one, of one level."""
+    by_level: dict[str, list[Event]] = {}
+    for event in events:
+        level = said.crystals[event.id].level if event.id in said.crystals else event.name
+        if said.is_live(event.id) or (level in ("mark", *LEVELS) and draw(st.integers(0, 9)) == 0):
+            by_level.setdefault(level, []).append(event)
+    if not by_level:
+        return []
+    these = by_level[draw(st.sampled_from(sorted(by_level)))]
+    return draw(st.lists(st.sampled_from(these), min_size=1, max_size=3, unique_by=lambda event: event.id))
+
+
+def _proposed(draw: st.DrawFn, said: Derived, events: Sequence[Event], sources: Sequence[Event]) -> Draft:
+    above = LEVELS.index(crystal_of(sources[0]).level) + 1 if sources[0].name == CRYSTAL else 0
+    level = LEVELS[min(above, len(LEVELS) - 1)]
+    is_tree = draw(st.integers(0, 4)) == 0
+    period = f"{TREE}{sources[0].id}" if is_tree else f"{level}:{draw(st.sampled_from(['x', 'y']))}"
+    ids = {source.id for source in sources}
+    sealing = [event for event in events if event.id in said.crystals and ids & {*said.crystals[event.id].sources}]
+    superseded = sealing if draw(st.integers(0, 3)) else []
+    draft = draft_of(sources, level=level, period=period, said=_SAID[level], supersedes=superseded)
+    if draw(st.booleans()):
+        return draft
+    choices = _spoilt(draft, [event.id for event in events])
+    name = draw(st.sampled_from(sorted(choices)))
+    return msgspec.structs.replace(draft, **{name: draw(choices[name])})
 
 
 class CrystalContract:
@@ -273,3 +359,78 @@ class CrystalContract:
         assert await store.verify() == []
         await store.rebuild()
         assert await store.crystals(CrystalQuery(is_live=None)) == []
+
+    async def test_a_crystal_that_rests_on_something_purged_is_named(self, store: Store) -> None:
+        """B-13: at every level it is among the crystals no more, and verify says so until it is purged, too."""
+        marks = [build_mark(1), build_mark(2)]
+        session = build_crystal(3, draft_of(marks))
+        day = build_crystal(4, draft_of([session], level="day", period="day:x", said="the cookie"))
+        await store.append([*marks, session, day])
+        told = Tombstone(purge=build(1_000).id, reason="leaked")
+        await store.bury([marks[0].id], told)
+
+        for _ in range(2):
+            assert await store.crystals(CrystalQuery(is_live=None)) == []
+            assert [event.id for event in await store.unsealed(limit=10)] == [marks[1].id]
+            broken = await store.verify()
+            assert [session.id in sentence or day.id in sentence for sentence in broken] == [True, True]
+            assert "breaks the law of provenance" in broken[0]
+            await store.rebuild()
+        with pytest.raises(LawBroken, match="provenance"):
+            await store.append([build_crystal(5, draft_of([day], level="week", period="week:x", said="the"))])
+        await store.bury([session.id, day.id], told)
+        assert await store.verify() == []
+
+    async def test_what_a_purged_event_ended_stays_ended(self, store: Store) -> None:
+        """K-53: a tombstone keeps the ids of what was superseded or retracted, and nothing else."""
+        marks = [build_mark(1), build_mark(2), build_mark(3, session="s2")]
+        first = build_crystal(4, draft_of(marks[:1]))
+        second = build_crystal(5, draft_of(marks[:2], supersedes=[first]))
+        retraction = build(6, RETRACTED, {"mark": marks[2].id, "reason": "a secret"})
+        await store.append([*marks, first, second, retraction])
+        await store.bury([second.id, retraction.id], Tombstone(purge=build(1_000).id, reason="leaked"))
+
+        for _ in range(2):
+            assert [crystal.id for crystal in await store.crystals(CrystalQuery(is_live=None))] == [first.id]
+            assert await store.crystals(CrystalQuery()) == []
+            assert [event.id for event in await store.unsealed(limit=10)] == [marks[0].id, marks[1].id]
+            assert await store.verify() == []
+            await store.rebuild()
+        stones = [await store.event(event.id) for event in (second, retraction)]
+        assert [stone.data for stone in stones if stone] == [
+            {"purge": build(1_000).id, "reason": "leaked", "supersedes": [first.id]},
+            {"purge": build(1_000).id, "reason": "leaked", "retracts": marks[2].id},
+        ]
+
+    async def test_a_retraction_may_come_before_what_it_retracts(self, store: Store) -> None:
+        """B-43: writers are stored in any order."""
+        marks = [build_mark(1, "cookie one"), build_mark(2)]
+        crystal = build_crystal(3, draft_of(marks[1:]))
+        await store.append([build(4, RETRACTED, {"mark": marks[0].id}), build(5, RETRACTED, {"mark": crystal.id})])
+        await store.append([*marks, crystal])
+
+        for _ in range(2):
+            assert [event.id for event in await store.unsealed(limit=10)] == [marks[1].id]
+            assert await store.crystals(CrystalQuery()) == []
+            assert [each.id for each in await store.crystals(CrystalQuery(is_live=False))] == [crystal.id]
+            assert await store.verify() == []
+            await store.rebuild()
+
+    async def test_a_crystal_comes_after_what_it_names(self, store: Store) -> None:
+        """B-14: so that none can be beneath itself."""
+        marks = [build_mark(1), build_mark(2)]
+        session = build_crystal(3, draft_of(marks[:1]))
+        own = draft_of(marks[1:], period="session:own")
+        for early in (
+            [build_crystal(4, draft_of(marks)), *marks],
+            [*marks, build_crystal(5, draft_of([session], level="day", period="day:x", said="the cookie")), session],
+            [*marks, build_crystal(6, msgspec.structs.replace(own, sources=(marks[1].id, build(6).id)))],
+            [*marks, build_crystal(7, msgspec.structs.replace(own, supersedes=(marks[1].id,)))],
+        ):
+            with pytest.raises(LawBroken, match="provenance"):
+                await store.append(early)
+        ahead = msgspec.structs.replace(own, supersedes=(build(8).id, session.id, marks[0].id, EventId("no id")))
+        await store.append([*marks, build_crystal(8, ahead), session])
+
+        assert len(await store.crystals(CrystalQuery())) == 2  # it supersedes neither itself nor what is not there yet
+        assert await store.verify() == []

@@ -17,11 +17,11 @@ from textual.widgets import Footer, Input, OptionList, Static, Tree
 from textual.widgets.option_list import Option
 from textual.widgets.tree import TreeNode
 
-from mica.crystals import CRYSTAL, RETRACTED, Crystal, Level
+from mica.crystals import Crystal, Level
 from mica.errors import MicaError, StoreError
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
-from mica.model import MARK, EventId, EventQuery, Mark, utc_now
+from mica.model import CRYSTAL, MARK, RETRACTED, EventId, EventQuery, Mark, utc_now
 from mica.tui import shelf as shelves
 from mica.tui.shelf import Branch, Shelf
 

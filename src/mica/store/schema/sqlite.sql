@@ -213,7 +213,7 @@ CREATE TABLE crystals (
     start_at INTEGER NOT NULL,
     end_at INTEGER NOT NULL,
     tokens INTEGER NOT NULL,
-    superseded_by INTEGER,                     -- a position
+    superseded_by INTEGER,                     -- the position of what superseded or retracted it
     CHECK (level BETWEEN 0 AND 3),
     CHECK (start_at <= end_at)
 ) STRICT;
@@ -225,15 +225,25 @@ CREATE TABLE crystal_sources (
     source INTEGER NOT NULL,
     tokens INTEGER NOT NULL,
     is_live INTEGER NOT NULL,                  -- of a crystal that is not superseded, and belongs to the hierarchy of time
-    PRIMARY KEY (crystal, source)
+    PRIMARY KEY (crystal, source),
+    CHECK (source < crystal)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX crystal_sources_once ON crystal_sources (source) WHERE is_live;
 CREATE INDEX crystal_sources_by_source ON crystal_sources (source);
+
+-- What was retracted, also before it was here.
+CREATE TABLE retractions (
+    retracted TEXT PRIMARY KEY,                -- the id of a mark or crystal
+    position INTEGER NOT NULL                  -- of what says so first
+) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER crystals_keep_the_laws BEFORE INSERT ON crystals
 BEGIN
     SELECT RAISE (ABORT, 'law of provenance: a crystal has sources')
     WHERE NOT EXISTS (SELECT 1 FROM crystal_sources WHERE crystal = new.position);
+    SELECT RAISE (ABORT, 'law of overlap: a crystal seals its sources, unless it covers a tree')
+    FROM crystal_sources
+    WHERE crystal = new.position AND is_live = (substr(new.period, 1, 5) = 'tree:');
     SELECT RAISE (ABORT, 'law of levels: a session has marks that are there as sources')
     FROM crystal_sources LEFT JOIN texts ON texts.position = source AND is_mark
     WHERE crystal = new.position AND new.level = 0 AND texts.position IS NULL;
@@ -272,6 +282,7 @@ BEGIN
 END;
 CREATE TRIGGER crystal_sources_are_immutable BEFORE UPDATE ON crystal_sources
 WHEN new.is_live OR (new.crystal, new.source, new.tokens) <> (old.crystal, old.source, old.tokens)
+    OR NOT EXISTS (SELECT 1 FROM crystals WHERE position = old.crystal AND superseded_by IS NOT NULL)
 BEGIN
     SELECT RAISE (ABORT, 'law of immutability: the sources of a crystal never change');
 END;
