@@ -158,6 +158,25 @@ async def test_a_later_revision_takes_the_place_of_an_earlier_teaching(memory: m
         await memory.promote(made.id, by="ann")
 
 
+async def test_a_rule_promotes_a_later_revision_unless_somebody_withdrew_the_earlier_one(memory: mica.Memory) -> None:
+    kept, refused = await crystal_of_session(memory, "kept"), await crystal_of_session(memory, "refused")
+    await memory.promote(kept.id, by="ann")
+    await memory.withdraw((await memory.promote(refused.id, by="ann")).id, reason="wrong")
+
+    for made in (kept, refused):
+        await memory.commit_crystal(
+            [(made.text, made.insight[0].sources)],
+            principles=[(rule.text, rule.sources) for rule in made.principles],
+            topics=made.topics,
+            sources=made.sources,
+            period=made.period,
+            confidence=0.95,
+        )
+
+    assert [teaching.period for teaching in await memory.auto_promote()] == ["session:kept"]
+    assert await memory.candidates() == []
+
+
 async def test_a_teaching_ends_with_a_retracted_mark_or_crystal(memory: mica.Memory) -> None:
     one, two = await crystal_of_session(memory, "s1"), await crystal_of_session(memory, "s2")
     await memory.promote(one.id, by="ann")
