@@ -19,6 +19,7 @@ from mica.errors import InvalidInput, MicaError, UnknownEvent
 from mica.inject.purge import Purging
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
+from mica.llm.embeddings import Encoder, chosen
 from mica.model import (
     MARK,
     Appended,
@@ -45,14 +46,15 @@ from mica.select import chains
 from mica.select.budget import fit
 from mica.select.follow import Bell, Following, history, history_with_ancestors
 from mica.select.gather import gather
+from mica.select.meaning import Meanings
 from mica.select.overview import Overview, overview
-from mica.select.rank import Hit
 from mica.select.references import Reference, Resolved, listed, referred, resolved
-from mica.select.search import search
+from mica.select.search import Filters, Hits, search
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import Question, Source
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
+from mica.select.when import moment
 from mica.settings import Settings, load_settings
 from mica.store.ageing import HOT, Ageing, age
 from mica.store.copying import Copied, copy
@@ -64,6 +66,7 @@ from mica.store.purging import BY_HAND, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
+MEANING_SHARE = 0.4  # of what is left of it, for a model to read the question
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
 
@@ -71,7 +74,13 @@ class Memory:
     """One space: observe into it, search it, and be briefed from it. Open it with `mica.open`."""
 
     def __init__(
-        self, store: Store, *, settings: Settings, clock: Clock = utc_now, sources: Sequence[Source] = ()
+        self,
+        store: Store,
+        *,
+        settings: Settings,
+        clock: Clock = utc_now,
+        sources: Sequence[Source] = (),
+        encoder: Encoder | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -87,6 +96,7 @@ class Memory:
             wake=self._folding.wake,
         )
         self._ageing = Ageing(store, now=clock)
+        self._meanings = None if encoder is None else Meanings(store, encoder)
         self._folding.begin(self._journal)
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
         self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
@@ -208,6 +218,8 @@ class Memory:
     async def _append(self, events: Sequence[Event]) -> Appended:
         self._ageing.disturb()
         appended = await self._store.append(events)
+        if self._meanings is not None:
+            self._meanings.disturb()
         self._bell.ring()
         if self._store.generation != self._generation:  # another process has purged: leave no copy in our segments
             self._generation = self._store.generation
@@ -354,12 +366,45 @@ class Memory:
         async for other in chains.replay(part, speed=speed, clock=clock, sleep=sleep):
             yield other
 
-    async def search(self, query: str, *, limit: int = 10, now: datetime | None = None) -> list[Hit]:
-        """The marks that answer the query, best first; empty when none does."""
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        agent: str | None = None,
+        tags: str | Sequence[str] = (),
+        now: datetime | None = None,
+    ) -> Hits:
+        """The marks that answer the query, best first; empty when none does.
+
+        Only those from `since` on and before `until`, of this agent, and with all of these tags. Times may be phrases
+        such as "last Tuesday". A time that the query itself names raises the marks around it; `periods` of the answer
+        says how it was understood.
+        """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}")
+        now = now or self._clock()
+        given = [tags] if isinstance(tags, str) else tags
+        filters = Filters(
+            since=self._moment(since, now),
+            until=self._moment(until, now),
+            agent=agent,
+            tags=tuple(tag.lstrip("#") for tag in given),
+        )
         await self._stored()
-        return await search(self._store, query, limit=limit, now=now or self._clock())
+        likeness = {} if self._meanings is None else {"likeness": self._meanings.likeness}
+        return await search(
+            self._store, query, limit=limit, now=now, zone=self._settings.zone(), filters=filters, **likeness
+        )
+
+    def _moment(self, given: datetime | str | None, now: datetime) -> datetime | None:
+        if isinstance(given, str):
+            return moment(given, now=now, zone=self._settings.zone())
+        if given is not None and given.tzinfo is None:
+            raise InvalidInput(f"{given!r} has no time zone; give an aware time, or a text such as 'last Tuesday'")
+        return given
 
     async def brief(
         self,
@@ -384,9 +429,16 @@ class Memory:
         started = asyncio.get_running_loop().time()
         missing = await self._flushed_within(deadline_s * LATEST_SHARE)
         left_s = deadline_s - (asyncio.get_running_loop().time() - started)
-        question = Question(query=query, now=now or self._clock(), store=self._store)
+        question = Question(
+            query=query,
+            now=now or self._clock(),
+            zone=self._settings.zone(),
+            store=self._store,
+            meanings=self._meanings,
+            meaning_s=left_s * MEANING_SHARE,
+        )
         gathered = await gather(self._sources, question, deadline_s=left_s)
-        missing |= gathered.missing
+        missing |= gathered.missing | question.missing
         offered = [with_cost(passage, budget_tokens=budget_tokens) for passage in gathered.passages]
         left_tokens = room(budget_tokens, missing=missing)
         chosen, left_out = fit(offered, budget_tokens=left_tokens, day_tokens=DAY_TOKENS)
@@ -515,7 +567,26 @@ class Memory:
     async def rebuild(self) -> int:
         """Derive again what is derived from the log; returns the number of events read."""
         await self._stored()
-        return await self._store.rebuild()
+        count = await self._store.rebuild()
+        await self.embed()
+        return count
+
+    async def embed(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
+        """Make the vectors that marks are missing, the latest first; returns how many. Nothing without a model.
+
+        A process that stays does this by itself, when nothing was stored for a while.
+        """
+        if self._meanings is None:
+            return 0
+        await self._stored()
+        return await self._meanings.catch_up(on_progress=on_progress)
+
+    async def without_vector(self) -> int | None:
+        """How many marks have no vector yet; None when meaning does not count here."""
+        if self._meanings is None:
+            return None
+        await self._stored()
+        return await self._meanings.missing()
 
     async def age(
         self,
@@ -543,6 +614,8 @@ class Memory:
         self._is_closed = True
         try:
             await self._ageing.close()
+            if self._meanings is not None:
+                await self._meanings.close()
             await self._folding.close()
         finally:
             self._journal.close()
@@ -574,9 +647,10 @@ class Opening:
 
     async def _open(self) -> Memory:
         settings = self._settings or load_settings()
+        encoder = chosen(settings.semantic)
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
-        return Memory(store, settings=settings, clock=self._clock)
+        return Memory(store, settings=settings, clock=self._clock, encoder=encoder)
 
 
 def open(

@@ -12,11 +12,14 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 from mica.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 
 class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,7 +55,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     store: str | None = None  # a file or address used in place of the directory's own space
     brief: BriefSettings = BriefSettings()
     retention: RetentionSettings = RetentionSettings()
+    semantic: Literal["auto", "on", "off"] = "auto"  # whether meaning counts in search; auto: when it is installed
+    time_zone: str | None = None  # by which days and weeks are told, as in Europe/Berlin; None: this machine's
     carrier: dict[str, str] = {}  # trace fields that the parent process handed down
+
+    def zone(self) -> ZoneInfo | None:
+        """The asker's time zone; None for this machine's. Raises InvalidSettings when there is no such zone."""
+        if self.time_zone is None:
+            return None
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+        try:
+            return ZoneInfo(self.time_zone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise InvalidSettings(f"time_zone is {self.time_zone!r}; name one such as Europe/Berlin") from error
 
 
 CARRIER = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
@@ -71,7 +87,9 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     _override(values, environment)
     values["carrier"] = {name: environment[name] for name in CARRIER if name in environment}
     try:
-        return msgspec.convert(values, Settings, strict=False, dec_hook=_as_path)
+        settings = msgspec.convert(values, Settings, strict=False, dec_hook=_as_path)
+        settings.zone()
+        return settings
     except msgspec.ValidationError as error:
         raise InvalidSettings(f"{_origin(str(error), environment) or path}: {error}") from error
 

@@ -8,7 +8,7 @@ sync.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -28,9 +28,11 @@ from mica.model import (
     Event,
     EventId,
     EventQuery,
+    Posting,
     Postings,
     Text,
     Tombstone,
+    Vectors,
     Work,
     WriterId,
     event_id,
@@ -38,6 +40,7 @@ from mica.model import (
     mark_of,
     microseconds,
     new_writer,
+    searchable_text,
     split_id,
     utc_now,
 )
@@ -56,6 +59,7 @@ from mica.store.protocol import (
     Sizes,
     broken_lineage,
     check_event,
+    gathered,
     missing_positions,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
@@ -109,6 +113,7 @@ class SqliteCore:
     def __init__(self, path: Path, *, busy_ms: int = PATIENCE_S * 1_000) -> None:
         self._path = path
         self._places: dict[EventId, Place] = {}
+        self._lengths: tuple[Row, list[tuple[int, int]]] = (), []
         self._outstanding = Outstanding()
         self.generation = -1  # of the words that are remembered: a purge takes some away
         with translated(path):
@@ -244,9 +249,41 @@ class SqliteCore:
                 reached = fresh
             return self._ordered(found.values())
 
-    def postings(self, wanted: Sequence[str]) -> Postings:
+    def postings(
+        self,
+        wanted: Sequence[str],
+        *,
+        limit: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Postings:
+        with self._reading():
+            by_term, containing = sqlite_texts.listed(self._connection, wanted, limit=limit, since=since, until=until)
+            return gathered(by_term, self._histogram(), containing)
+
+    def _histogram(self) -> list[tuple[int, int]]:
+        """How long marks are; read again when the log has grown or something was purged."""
+        as_of = self._one("SELECT last_position, generation FROM space")
+        if as_of != self._lengths[0]:
+            self._lengths = as_of, sqlite_texts.lengths(self._connection)
+        return self._lengths[1]
+
+    def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
         with translated(self._path):
-            return sqlite_texts.postings(self._connection, wanted)
+            return sqlite_texts.listed_at(self._connection, wanted, positions)
+
+    def save_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
+        with self._writing():
+            sqlite_texts.save_vectors(self._connection, model, vectors)
+
+    def vectors(self, model: str, *, after: int = 0, limit: int) -> Vectors:
+        with self._reading():
+            return sqlite_texts.vectors(self._connection, model, after=after, limit=limit)
+
+    def without_vector(self, model: str, *, limit: int) -> list[tuple[int, str]]:
+        with self._reading():
+            found = self._at(sqlite_texts.without_vector(self._connection, model, limit=limit))
+            return [(event.position or 0, searchable_text(event) or "") for event in reversed(found)]
 
     def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         with self._reading():
