@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 
 import click
 import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Output, counted, local, making_command, memory_command, one_line
+from mica.cli.output import Moment, Output, counted, local, making_command, memory_command, one_line
 from mica.errors import StoreError
 from mica.memory import Memory
 from mica.observe.redact import redact
@@ -65,16 +66,40 @@ async def mark(
 @click.command()
 @click.argument("query", nargs=-1, required=True)
 @click.option("--limit", "-n", default=10, show_default=True, type=click.IntRange(0, 10_000), help="How many hits.")
+@click.option("--since", type=Moment(), help="From this time on: 2026-11-03, 3d, 'last Tuesday', 'in March', 2026-W45.")
+@click.option("--until", type=Moment(), help="Before this time; of a phrase, before its stretch begins.")
+@click.option("--agent", help="Of this agent.")
+@click.option("--tag", "tags", multiple=True, help="With this tag; may be given again.")
 @memory_command
-async def search(memory: Memory, output: Output, *, query: tuple[str, ...], limit: int) -> None:
-    """Find marks by their words, best first.
+async def search(
+    memory: Memory,
+    output: Output,
+    *,
+    query: tuple[str, ...],
+    limit: int,
+    since: datetime | None,
+    until: datetime | None,
+    agent: str | None,
+    tags: tuple[str, ...],
+) -> None:
+    """Find marks by their words, and by their meaning where that is installed; best first.
 
-    Example: mica search session cookie -n 5
+    A time in the query, such as «last Tuesday», raises the marks around it; what was understood is said on standard
+    error.
+
+    Example: mica search session cookie --since "two weeks ago" --tag gotcha -n 5
     """
-    found = await memory.search(" ".join(query), limit=max(limit, 200))
-    hits = [hit for hit in found if hit.parts["own"] > 0][:limit]  # a person asked for words, not for their neighbours
+    asked = " ".join(query)
+    found = await memory.search(asked, limit=max(limit, 200), since=since, until=until, agent=agent, tags=tags)
+    # A person asked for words or their meaning, not for what stands beside them.
+    hits = [hit for hit in found if hit.parts["own"] > 0 or hit.parts.get("meaning", 0) > 0][:limit]
+    periods = [
+        {"words": period.words, "start_at": period.start_at, "end_at": period.end_at} for period in found.periods
+    ]
 
     def for_people(console: Console) -> None:
+        for period in found.periods:
+            click.echo(f"mica: understood {period.told()}", err=True)
         if not hits:
             console.print("Nothing found. Other words may help; `mica events tail` shows what is there.")
         for hit in hits:
@@ -82,7 +107,7 @@ async def search(memory: Memory, output: Output, *, query: tuple[str, ...], limi
             text = escape(one_line(hit.mark.text, 400))
             console.print(f"[green]#{hit.mark.position}[/] [dim]{local(hit.mark.at)}[/] {tags}{text}")
 
-    output.show({"query": " ".join(query), "hits": msgspec.to_builtins(hits)}, for_people)
+    output.show({"query": asked, "periods": periods, "hits": msgspec.to_builtins(hits)}, for_people)
 
 
 @click.command()
