@@ -368,10 +368,31 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     estimator: str
 
 
+class Remembering:
+    """An encoder that reads no text twice: conversations share sessions."""
+
+    def __init__(self, encoder: embeddings.Encoder) -> None:
+        self._encoder = encoder
+        self._known: dict[str, embeddings.Matrix] = {}
+        self.model = encoder.model
+
+    def encode(self, texts: Sequence[str]) -> embeddings.Matrix:
+        for text in texts:
+            if text not in self._known:
+                self._known[text] = self._encoder.encode([text])[0]
+        return numpy.array([self._known[text] for text in texts])
+
+
+@lru_cache(maxsize=1)
+def remembering() -> Remembering | None:
+    encoder = embeddings.chosen("on")
+    return None if encoder is None else Remembering(encoder)
+
+
 async def ask(conversation: Conversation, target: str, *, semantic: bool) -> list[Answer]:
     """Mark every turn in a space of its own, then ask every question."""
-    settings = msgspec.structs.replace(load_settings(), semantic="on" if semantic else "off", time_zone="UTC")
-    async with mica.open(target, settings=settings) as memory:
+    settings = msgspec.structs.replace(load_settings(), semantic="off", time_zone="UTC")
+    async with mica.open(target, settings=settings, encoder=remembering() if semantic else None) as memory:
         turn_of: dict[str, str] = {}
         for turn in conversation.turns:
             with memory.context(session=turn.session, agent=None if turn.is_role else turn.speaker):

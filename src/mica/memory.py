@@ -625,8 +625,17 @@ class Memory:
 class Opening:
     """A memory about to be opened: `await` it, or use it as `async with`."""
 
-    def __init__(self, target: str | Path | None, settings: Settings | None, clock: Clock, *, must_exist: bool) -> None:
+    def __init__(
+        self,
+        target: str | Path | None,
+        settings: Settings | None,
+        clock: Clock,
+        *,
+        must_exist: bool,
+        encoder: Encoder | None,
+    ) -> None:
         self._target = target
+        self._encoder = encoder
         self._must_exist = must_exist
         self._settings = settings
         self._clock = clock
@@ -647,7 +656,7 @@ class Opening:
 
     async def _open(self) -> Memory:
         settings = self._settings or load_settings()
-        encoder = chosen(settings.semantic)
+        encoder = self._encoder or chosen(settings.semantic)
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
         return Memory(store, settings=settings, clock=self._clock, encoder=encoder)
@@ -659,10 +668,12 @@ def open(
     settings: Settings | None = None,
     clock: Clock = utc_now,
     must_exist: bool = False,
+    encoder: Encoder | None = None,
 ) -> Opening:
     """Open a space: a file, `postgresql://…`, `:memory:`, or nothing for the space of the current directory.
 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. One that is not
-    there is made, or raises UnknownSpace where it must exist.
+    there is made, or raises UnknownSpace where it must exist. `encoder` makes vectors in place of the one that the
+    settings ask for.
     """
-    return Opening(target, settings, clock, must_exist=must_exist)
+    return Opening(target, settings, clock, must_exist=must_exist, encoder=encoder)

@@ -13,7 +13,7 @@ from importlib import resources
 from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from mica.errors import InvalidSettings
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    Matrix = NDArray[numpy.float32]  # a row for each text
+    Matrix: TypeAlias = NDArray[numpy.float32]  # a row for each text
 
 MODEL = "minilm-l6-v2-int8"  # kept with every vector: those of two models cannot be compared
 DIMENSIONS = 384

@@ -113,7 +113,7 @@ class SqliteCore:
     def __init__(self, path: Path, *, busy_ms: int = PATIENCE_S * 1_000) -> None:
         self._path = path
         self._places: dict[EventId, Place] = {}
-        self._lengths: tuple[Row, list[tuple[int, int]]] = (), []
+        self._lengths: tuple[Row, sqlite_texts.Lengths] = (), sqlite_texts.Lengths()
         self._outstanding = Outstanding()
         self.generation = -1  # of the words that are remembered: a purge takes some away
         with translated(path):
@@ -258,10 +258,13 @@ class SqliteCore:
         until: datetime | None = None,
     ) -> Postings:
         with self._reading():
-            by_term, containing = sqlite_texts.listed(self._connection, wanted, limit=limit, since=since, until=until)
-            return gathered(by_term, self._histogram(), containing)
+            lengths = self._mark_lengths()
+            by_term, containing = sqlite_texts.listed(
+                self._connection, wanted, limit=limit, since=since, until=until, only_marks=lengths.only_marks
+            )
+            return gathered(by_term, lengths.of_marks, containing)
 
-    def _histogram(self) -> list[tuple[int, int]]:
+    def _mark_lengths(self) -> sqlite_texts.Lengths:
         """How long marks are; read again when the log has grown or something was purged."""
         as_of = self._one("SELECT last_position, generation FROM space")
         if as_of != self._lengths[0]:

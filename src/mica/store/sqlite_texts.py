@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 
 import apsw
+import msgspec
 
 from mica.model import MARK, Event, Posting, Vectors, microseconds, searchable_text
 from mica.store.encoding import near
@@ -49,6 +50,7 @@ def clear(connection: apsw.Connection) -> None:
 
 _OF_TERM = "WHERE term = (SELECT id FROM terms WHERE term = ?) AND is_mark"
 _COUNT = f"SELECT count(*) FROM postings JOIN texts USING (position) {_OF_TERM}"
+_COUNT_ALL = "SELECT count(*) FROM postings WHERE term = (SELECT id FROM terms WHERE term = ?)"
 _LATEST = f"""SELECT position, count, length, sessions.name FROM postings
     JOIN texts USING (position) LEFT JOIN sessions ON sessions.id = texts.session
     {_OF_TERM} AND at >= ? AND at < ? ORDER BY position DESC LIMIT ?"""
@@ -59,10 +61,19 @@ _AT = """SELECT position, count, length, sessions.name FROM json_each(?) AS want
 _EVER = -(2**63), 2**63 - 1
 
 
-def lengths(connection: apsw.Connection) -> list[tuple[int, int]]:
+class Lengths(msgspec.Struct, frozen=True):
+    """How long the marks of a space are."""
+
+    of_marks: list[tuple[int, int]] = []  # a length, and how many marks have it
+    only_marks: bool = True  # nothing else has a text
+
+
+def lengths(connection: apsw.Connection) -> Lengths:
     """How many marks have each length."""
     rows = connection.execute("SELECT length, count(*) FROM texts WHERE is_mark GROUP BY length ORDER BY length")
-    return [(length, count) for length, count in rows]
+    of_marks = [(length, count) for length, count in rows]
+    texts = int(next(iter(connection.execute("SELECT count(*) FROM texts")))[0])
+    return Lengths(of_marks, texts == sum(count for _, count in of_marks))
 
 
 def listed(
@@ -72,9 +83,11 @@ def listed(
     limit: int | None,
     since: datetime | None,
     until: datetime | None,
+    only_marks: bool,
 ) -> tuple[dict[str, tuple[Posting, ...]], dict[str, int]]:
-    """The postings of these terms in marks, and in how many marks each term is."""
-    containing = {term: int(next(iter(connection.execute(_COUNT, (term,))))[0]) for term in wanted}
+    """The postings of these terms in marks, and in how many marks each term is: told sooner where all texts are."""
+    count = _COUNT_ALL if only_marks else _COUNT
+    containing = {term: int(next(iter(connection.execute(count, (term,))))[0]) for term in wanted}
     room = -1 if limit is None else limit
     first, last = _EVER[0] if since is None else microseconds(since), _EVER[1] if until is None else microseconds(until)
     by_term: dict[str, tuple[Posting, ...]] = dict.fromkeys(wanted, ())
