@@ -92,7 +92,7 @@ async def search(
     asked = " ".join(query)
     found = await memory.search(asked, limit=max(limit, 200), since=since, until=until, agent=agent, tags=tags)
     # A person asked for words or their meaning, not for what stands beside them.
-    hits = [hit for hit in found if hit.parts["own"] > 0 or hit.parts.get("meaning", 0) > 0][:limit]
+    hits = [hit for hit in found if hit.parts["own"] or hit.parts.get("meaning", 0.0) > hit.parts["neighbours"]][:limit]
     periods = [
         {"words": period.words, "start_at": period.start_at, "end_at": period.end_at} for period in found.periods
     ]

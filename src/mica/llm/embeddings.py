@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib import resources
-from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -52,6 +51,8 @@ def is_installed() -> bool:
 
 def _weights() -> Path | None:
     """Where the weights are, by the records of the installer."""
+    from importlib.metadata import PackageNotFoundError, files
+
     try:
         listed = files(PACKAGE) or []
     except PackageNotFoundError:

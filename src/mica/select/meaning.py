@@ -25,6 +25,7 @@ R = TypeVar("R")
 
 VECTORS_MAX = 20_000  # of the latest marks: 31 MB, compared in 3 ms; older marks are found by their words
 LIKE_MAX = 4_000  # marks that are told how near they are; the others are as far away as most
+UNRELATED_MAX = 0.2  # a cosine above this says something, also in a space where most marks are about one thing
 NEAREST = 100  # marks that are candidates for their meaning alone
 BATCH = 32  # texts between two looks at what else is to be done: less than a second
 BREATH_S = 0.05  # between two batches
@@ -66,7 +67,7 @@ class Meanings:
         matrix, positions = self._matrix, self._positions
         assert matrix is not None, "checked by the caller, and changed only on this thread"
         near = matrix @ self._encoder.encode([text])[0]
-        above = near - numpy.median(near)
+        above = near - min(float(numpy.median(near)), UNRELATED_MAX)
         order = numpy.argsort(-above, kind="stable")[:LIKE_MAX]
         return {positions[place]: float(above[place]) for place in order if above[place] > 0}
 

@@ -34,6 +34,7 @@ TOKENS_PER_WORD = 1.3  # English prose
 LENGTH_OFFSET_TOKENS = 100  # among marks shorter than this, length says little
 SPEAKER_FACTOR = 1.3
 MEANING_WEIGHT = 0.3  # of the best score by words
+ALIKE_MIN = 0.25  # how much nearer than most a mark must be to be found without a word of the question
 MEANING_CUT = 0.5  # what of it is lost where lengths differ most: a vector of a long mark says less of it
 USER_FACTOR = 1.5
 OPENING_FACTOR = 1.2  # people say first what a session is about
@@ -170,7 +171,7 @@ def rank(
     for text in texts:
         mark, (from_itself, from_neighbours) = text.mark, by_words[_position(text)]
         from_meaning = weight * meanings.get(_position(text), 0.0)
-        if from_itself or from_neighbours or from_meaning:
+        if from_itself or from_neighbours or (likeness or {}).get(_position(text), 0.0) >= ALIKE_MIN:
             from_session = SESSION_WEIGHT * sessions.get(mark.session, 0.0) if mark.session is not None else 0.0
             parts = {"own": from_itself, "neighbours": from_neighbours, "session": from_session}
             if likeness is not None:
