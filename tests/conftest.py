@@ -64,8 +64,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 def home(tmp_path: Path) -> Settings:
-    """Settings of a user whose folders are all empty, and who waits for a brief however busy the machine is."""
-    return mica.load_settings({"HOME": str(tmp_path / "home"), "MICA_BRIEF_DEADLINE_S": "30"})
+    """Settings of a user whose folders are all empty, who has no model, and who waits however busy the machine is."""
+    return mica.load_settings({"HOME": str(tmp_path / "home"), "MICA_BRIEF_DEADLINE_S": "30", "MICA_SEMANTIC": "off"})
 
 
 @pytest.fixture

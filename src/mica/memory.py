@@ -13,8 +13,7 @@ from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -22,10 +21,11 @@ from mica.crystallize.closing import Calendar, Waiting
 from mica.crystallize.promoting import Promoting
 from mica.crystallize.requests import Crystallized, Request, Written
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, crystal_of
-from mica.errors import InvalidInput, InvalidSettings, MicaError, StoreError, UnknownEvent
+from mica.errors import InvalidInput, MicaError, StoreError, UnknownEvent
 from mica.inject.purge import QUOTED, Purging, Quoted
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
+from mica.llm.embeddings import Encoder, chosen
 from mica.model import (
     CRYSTAL,
     EMPTY,
@@ -59,15 +59,17 @@ from mica.select import chains
 from mica.select.budget import fit
 from mica.select.follow import Bell, Following, history, history_with_ancestors
 from mica.select.gather import gather
+from mica.select.meaning import Meanings
 from mica.select.overview import Overview, overview
-from mica.select.rank import Hit
 from mica.select.references import Reference, Resolved, listed, referred, resolved
-from mica.select.search import search
+from mica.select.search import Filters, Hits, search
 from mica.select.sessions import IDLE, OpenSession, open_sessions
-from mica.select.sources import Question, Source
+from mica.select.sources import RECENCY_WEIGHT, Question, Source
+from mica.select.sources.crystals import Crystals
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
 from mica.select.sources.teachings import Teachings
+from mica.select.when import moment
 from mica.settings import DigestKind, Settings, load_settings
 from mica.store.ageing import HOT, Ageing, age
 from mica.store.copying import Copied, copy
@@ -88,6 +90,9 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.llm.models import Models
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
+Preset = Literal["quick", "standard", "research", "coordinator"]
+PRESETS: dict[Preset, int] = {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}  # tokens
+MEANING_SHARE = 0.4  # of what is left of it, for a model to read the question
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
 
@@ -95,7 +100,13 @@ class Memory:
     """One space: observe into it, search it, and be briefed from it. Open it with `mica.open`."""
 
     def __init__(
-        self, store: Store, *, settings: Settings, clock: Clock = utc_now, sources: Sequence[Source] = ()
+        self,
+        store: Store,
+        *,
+        settings: Settings,
+        clock: Clock = utc_now,
+        sources: Sequence[Source] = (),
+        encoder: Encoder | None = None,
     ) -> None:
         self._store = store
         self._space = store.space
@@ -112,19 +123,20 @@ class Memory:
             wake=self._folding.wake,
         )
         self._ageing = Ageing(store, now=clock)
+        self._meanings = None if encoder is None else Meanings(store, encoder)
         self._folding.begin(self._journal)
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
         self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
         self._purging = Purging(store, self._journal, self._folding, append=self._append, ids=ids, clock=clock)
         self._promoting = Promoting(store, append=self._append, ids=ids, clock=clock)
-        self._calendar = Calendar(_zone(settings.crystals.zone))
+        self._calendar = Calendar(settings.zone())
         self._ids = ids
         self._models: Models | None = None  # opened when it is first asked for
         jobs = [Job(kind="crystallize", every=CLOSING, run=self._close_due)] if settings.crystals.auto else []
         self._scheduler = Scheduler(store, jobs, clock=clock)
         self._generation = store.generation
         self._outstanding = Outstanding()  # purges, as far as this process knows of them
-        self._sources: list[Source] = [Marks(store), Files(store), Teachings(store), *sources]
+        self._sources: list[Source] = [Marks(store), Crystals(store), Files(store), Teachings(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
             raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
         self._is_closed = False
@@ -245,6 +257,8 @@ class Memory:
     async def _append(self, events: Sequence[Event]) -> Appended:
         self._ageing.disturb()
         appended = await self._store.append(events)
+        if self._meanings is not None:
+            self._meanings.disturb()
         self._bell.ring()
         self._scheduler.stir()
         if self._store.generation != self._generation:  # another process has purged: leave no copy in our segments
@@ -398,18 +412,53 @@ class Memory:
         async for other in chains.replay(part, speed=speed, clock=clock, sleep=sleep):
             yield other
 
-    async def search(self, query: str, *, limit: int = 10, now: datetime | None = None) -> list[Hit]:
-        """The marks that answer the query, best first; empty when none does."""
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        agent: str | None = None,
+        tags: str | Sequence[str] = (),
+        now: datetime | None = None,
+    ) -> Hits:
+        """The marks that answer the query, best first; empty when none does.
+
+        Only those from `since` on and before `until`, of this agent, and with all of these tags. Times may be phrases
+        such as "last Tuesday". A time that the query itself names raises the marks around it; `periods` of the answer
+        says how it was understood.
+        """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}")
+        now = now or self._clock()
+        given = [tags] if isinstance(tags, str) else tags
+        filters = Filters(
+            since=self._moment(since, now),
+            until=self._moment(until, now),
+            agent=agent,
+            tags=tuple(tag.lstrip("#") for tag in given),
+        )
         await self._stored()
-        return await search(self._store, query, limit=limit, now=now or self._clock())
+        likeness = {} if self._meanings is None else {"likeness": self._meanings.likeness}
+        return await search(
+            self._store, query, limit=limit, now=now, zone=self._settings.zone(), filters=filters, **likeness
+        )
+
+    def _moment(self, given: datetime | str | None, now: datetime) -> datetime | None:
+        if isinstance(given, str):
+            return moment(given, now=now, zone=self._settings.zone())
+        if given is not None and given.tzinfo is None:
+            raise InvalidInput(f"{given!r} has no time zone; give an aware time, or a text such as 'last Tuesday'")
+        return given
 
     async def brief(
         self,
         query: str = "",
         *,
         budget_tokens: int | None = None,
+        preset: Preset | None = None,
+        recency_weight: float = RECENCY_WEIGHT,
         deadline_s: float | None = None,
         now: datetime | None = None,
         is_preview: bool = False,
@@ -417,9 +466,15 @@ class Memory:
         """What an agent should know now: never over the budget, never later than the deadline, its gaps named.
 
         Sources that fail or hang are named in `missing`; nothing of theirs is raised. The receipt is an event;
-        a preview, which no agent is shown, has none.
+        a preview, which no agent is shown, has none. A `preset` is a budget by name. `recency_weight`, from 0 to 1, is
+        how much being fresh counts among crystals, beside what they say of the query.
         """
-        budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
+        if preset is not None and preset not in PRESETS:
+            raise InvalidInput(f"there is no preset {preset!r}; use one of {', '.join(PRESETS)}")
+        if budget_tokens is None:
+            budget_tokens = self._settings.brief.budget_tokens if preset is None else PRESETS[preset]
+        if not 0 <= recency_weight <= 1:
+            raise InvalidInput(f"a recency weight of {recency_weight} is not possible; give 0 to 1")
         if budget_tokens < 0:
             raise InvalidInput(f"a brief cannot have {budget_tokens} tokens; give 0 or more")
         if deadline_s is not None and not 0 < deadline_s < math.inf:
@@ -428,9 +483,17 @@ class Memory:
         started = asyncio.get_running_loop().time()
         missing = await self._flushed_within(deadline_s * LATEST_SHARE)
         left_s = deadline_s - (asyncio.get_running_loop().time() - started)
-        question = Question(query=query, now=now or self._clock(), store=self._store)
+        question = Question(
+            query=query,
+            now=now or self._clock(),
+            zone=self._settings.zone(),
+            store=self._store,
+            meanings=self._meanings,
+            meaning_s=left_s * MEANING_SHARE,
+            recency_weight=recency_weight,
+        )
         gathered = await gather(self._sources, question, deadline_s=left_s)
-        missing |= gathered.missing
+        missing |= gathered.missing | question.missing
         offered = [with_cost(passage, budget_tokens=budget_tokens) for passage in gathered.passages]
         left_tokens = room(budget_tokens, missing=missing)
         chosen, left_out = fit(offered, budget_tokens=left_tokens, day_tokens=DAY_TOKENS)
@@ -810,7 +873,26 @@ class Memory:
     async def rebuild(self) -> int:
         """Derive again what is derived from the log; returns the number of events read."""
         await self._stored()
-        return await self._store.rebuild()
+        count = await self._store.rebuild()
+        await self.embed()
+        return count
+
+    async def embed(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
+        """Make the vectors that marks are missing, the latest first; returns how many. Nothing without a model.
+
+        A process that stays does this by itself, when nothing was stored for a while.
+        """
+        if self._meanings is None:
+            return 0
+        await self._stored()
+        return await self._meanings.catch_up(on_progress=on_progress)
+
+    async def without_vector(self) -> int | None:
+        """How many marks have no vector yet; None when meaning does not count here."""
+        if self._meanings is None:
+            return None
+        await self._stored()
+        return await self._meanings.missing()
 
     async def age(
         self,
@@ -841,24 +923,28 @@ class Memory:
             if self._models is not None:
                 await self._models.close()
             await self._ageing.close()
+            if self._meanings is not None:
+                await self._meanings.close()
             await self._folding.close()
         finally:
             self._journal.close()
             await self._store.close()
 
 
-def _zone(name: str | None) -> ZoneInfo | None:
-    try:
-        return None if name is None else ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        raise InvalidSettings(f"crystals.zone is {name!r}, which is no time zone; give one as Europe/Berlin") from error
-
-
 class Opening:
     """A memory about to be opened: `await` it, or use it as `async with`."""
 
-    def __init__(self, target: str | Path | None, settings: Settings | None, clock: Clock, *, must_exist: bool) -> None:
+    def __init__(
+        self,
+        target: str | Path | None,
+        settings: Settings | None,
+        clock: Clock,
+        *,
+        must_exist: bool,
+        encoder: Encoder | None,
+    ) -> None:
         self._target = target
+        self._encoder = encoder
         self._must_exist = must_exist
         self._settings = settings
         self._clock = clock
@@ -879,9 +965,10 @@ class Opening:
 
     async def _open(self) -> Memory:
         settings = self._settings or load_settings()
+        encoder = self._encoder or chosen(settings.semantic)
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
-        memory = Memory(store, settings=settings, clock=self._clock)
+        memory = Memory(store, settings=settings, clock=self._clock, encoder=encoder)
         await memory.learn_purges()
         return memory
 
@@ -892,10 +979,12 @@ def open(
     settings: Settings | None = None,
     clock: Clock = utc_now,
     must_exist: bool = False,
+    encoder: Encoder | None = None,
 ) -> Opening:
     """Open a space: a file, `postgresql://…`, `:memory:`, or nothing for the space of the current directory.
 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. One that is not
-    there is made, or raises UnknownSpace where it must exist.
+    there is made, or raises UnknownSpace where it must exist. `encoder` makes vectors in place of the one that the
+    settings ask for.
     """
-    return Opening(target, settings, clock, must_exist=must_exist)
+    return Opening(target, settings, clock, must_exist=must_exist, encoder=encoder)

@@ -609,6 +609,18 @@ class Postings(msgspec.Struct, frozen=True, kw_only=True):
     marks: int
     mean_length: float
     length_spread: float  # variance of the natural logarithm of the lengths
+    containing: dict[str, int] = {}  # how many marks contain a term, where not all of them are listed
+
+    def held(self, term: str) -> int:
+        """How many marks contain a term."""
+        return self.containing.get(term, len(self.by_term.get(term, ())))
+
+
+class Vectors(msgspec.Struct, frozen=True):
+    """What a model made of marks: a vector for each, as the model wrote it."""
+
+    count: int  # of all that the store has of this model
+    rows: tuple[tuple[int, bytes], ...]  # in order of position
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,11 +13,14 @@ import tomllib
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import msgspec
 
 from mica.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 
 class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,11 +36,10 @@ DigestKind = Literal["extractive", "model"]
 class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When marks become crystals."""
 
-    auto: bool = True  # whoever is active closes what is due
+    auto: bool = True  # whoever is active closes what is due; a day ends at midnight in `time_zone`
     idle_minutes: Annotated[float, msgspec.Meta(gt=0)] = 30  # after which a session is over
     digest: DigestKind = "extractive"  # in the words of the marks, or as a model says it
     tier: Tier = "routine"  # of the model
-    zone: str | None = None  # in which a day ends at midnight: Europe/Berlin; without one, that of this machine
 
 
 Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
@@ -149,7 +151,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retention: RetentionSettings = RetentionSettings()
     models: ModelsSettings = ModelsSettings()
     keys: dict[str, Secret] = {}  # of the providers that are named, from their variables
+    semantic: Literal["auto", "on", "off"] = "auto"  # whether meaning counts in search; auto: when it is installed
+    time_zone: str | None = None  # by which days and weeks are told, as in Europe/Berlin; None: this machine's
     carrier: dict[str, str] = {}  # trace fields that the parent process handed down
+
+    def zone(self) -> ZoneInfo | None:
+        """The asker's time zone; None for this machine's. Raises InvalidSettings when there is no such zone."""
+        if self.time_zone is None:
+            return None
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+        try:
+            return ZoneInfo(self.time_zone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise InvalidSettings(f"time_zone is {self.time_zone!r}; name one such as Europe/Berlin") from error
 
 
 CARRIER = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
@@ -173,6 +188,7 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     values["carrier"] = {name: environment[name] for name in CARRIER if name in environment}
     try:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=_as_path)
+        settings.zone()
         return msgspec.structs.replace(settings, keys=_keys(settings.models, environment))
     except msgspec.ValidationError as error:
         raise InvalidSettings(f"{_origin(str(error), environment) or path}: {error}") from error

@@ -35,6 +35,7 @@ class Terminal:
             "XDG_CONFIG_HOME": "",
             "MICA_HOME": "",
             "MICA_STORE": "",
+            "MICA_SEMANTIC": "off",
         }
 
     def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> Result:

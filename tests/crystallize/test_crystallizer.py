@@ -46,7 +46,7 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def home(home: Settings) -> Settings:
-    return msgspec.structs.replace(home, crystals=CrystalSettings(zone="Europe/Berlin", auto=False))
+    return msgspec.structs.replace(home, time_zone="Europe/Berlin", crystals=CrystalSettings(auto=False))
 
 
 def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[str, ...] = SAID) -> list[mica.Ref]:
@@ -298,7 +298,7 @@ async def test_a_relation_keeps_causality(memory: mica.Memory, clock: HandClock)
 
 async def test_what_is_due_is_done_once_by_several(tmp_path: Path, home: Settings, clock: HandClock) -> None:
     """K-56: two processes that share a store, at the same moment."""
-    auto = msgspec.structs.replace(home, crystals=CrystalSettings(zone="Europe/Berlin"))
+    auto = msgspec.structs.replace(home, crystals=CrystalSettings())
     async with (
         mica.open(tmp_path / "space.db", settings=auto, clock=clock) as one,
         mica.open(tmp_path / "space.db", settings=auto, clock=clock) as other,
@@ -338,7 +338,7 @@ async def test_a_job_that_fails_is_told_and_tried_again(tmp_path: Path, home: Se
 
 async def test_the_zone_of_days_must_exist(tmp_path: Path, home: Settings) -> None:
     """K-19"""
-    wrong = msgspec.structs.replace(home, crystals=CrystalSettings(zone="Atlantis/Port"))
+    wrong = msgspec.structs.replace(home, time_zone="Atlantis/Port")
     with pytest.raises(InvalidSettings, match="Atlantis"):
         await mica.open(tmp_path / "space.db", settings=wrong)
 

@@ -70,6 +70,7 @@ for command in (
     keeping.doctor,
     keeping.verify,
     keeping.rebuild,
+    keeping.embed,
     keeping.age,
     keeping.copy,
     purging.purge,

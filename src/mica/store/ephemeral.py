@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 
@@ -22,6 +22,7 @@ from mica.model import (
     Postings,
     Text,
     Tombstone,
+    Vectors,
     Work,
     is_tombstone,
     mark_of,
@@ -33,7 +34,7 @@ from mica.model import (
 )
 from mica.store.deriving import Derived, broken_crystals, derived
 from mica.store.matching import matcher
-from mica.store.protocol import Sizes, broken_lineage, check_event, gathered
+from mica.store.protocol import LATEST_MARKS, Sizes, affordable, broken_lineage, check_event, gathered
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
 from mica.words import terms, words
@@ -48,6 +49,7 @@ class EphemeralStore:
         self._by_id: dict[str, Event] = {}
         self._counts: dict[int, Counter[str]] = {}  # terms of each searchable event, by position
         self._derived = Derived()
+        self._vectors: dict[int, tuple[str, bytes]] = {}  # of marks, by position, with the model that made each
         self._work: dict[tuple[str, str], _Row] = {}
         self._outstanding = Outstanding()
         self._generation = 0
@@ -140,21 +142,47 @@ class EphemeralStore:
             found |= generation
         return self._ordered(lambda event: event.id in found)
 
-    async def postings(self, wanted: Sequence[str]) -> Postings:
+    async def postings(
+        self,
+        wanted: Sequence[str],
+        *,
+        limit: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Postings:
+        found, lengths = self._postings(wanted)
+        containing = {term: len(postings) for term, postings in found.items()}
+        by_term: dict[str, tuple[Posting, ...]] = dict.fromkeys(wanted, ())
+        for term in affordable(containing, limit):
+            within = [posting for posting in found[term] if self._is_within(posting.position, since, until)]
+            by_term[term] = tuple(within if limit is None else within[max(0, len(within) - limit) :])
+        return gathered(by_term, sorted(Counter(lengths.values()).items()), containing)
+
+    def _is_within(self, position: int, since: datetime | None, until: datetime | None) -> bool:
+        at = self._log[position - 1].at
+        return (since is None or at >= since) and (until is None or at < until)
+
+    async def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
+        at = set(positions)
+        return {
+            term: tuple(posting for posting in found if posting.position in at)
+            for term, found in self._postings(wanted)[0].items()
+        }
+
+    def _postings(self, wanted: Sequence[str]) -> tuple[dict[str, tuple[Posting, ...]], dict[int, int]]:
+        """All postings of these terms, and the lengths of all marks."""
         self._check_open()
         marks = {event.position: event for event in self._log if self._is_mark(event)}
         lengths = {position: self._length(position) for position in marks if position}
-        return gathered(
-            {
-                term: tuple(
-                    Posting(position, self._counts[position][term], length, marks[position].context.session)
-                    for position, length in lengths.items()
-                    if term in self._counts[position]
-                )
-                for term in wanted
-            },
-            sorted(Counter(lengths.values()).items()),
-        )
+        by_term = {
+            term: tuple(
+                Posting(position, self._counts[position][term], length, marks[position].context.session)
+                for position, length in lengths.items()
+                if term in self._counts[position]
+            )
+            for term in wanted
+        }
+        return by_term, lengths
 
     async def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         self._check_open()
@@ -200,10 +228,11 @@ class EphemeralStore:
         found.sort(key=lambda crystal: (crystal.end_at, crystal.position))
         return found if query.limit is None else found[max(0, len(found) - query.limit) :]
 
-    async def unsealed(self, *, limit: int) -> list[Event]:
+    async def unsealed(self, *, limit: int, latest: bool = False) -> list[Event]:
         self._check_open()
-        sealed = self._derived.sealed
-        return [event for event in self._ordered(self._is_mark) if event.id not in sealed][:limit]
+        marks = self._ordered(self._is_mark)
+        found = [mark for mark in (marks[-LATEST_MARKS:] if latest else marks) if mark.id not in self._derived.sealed]
+        return found[max(0, len(found) - limit) :] if latest else found[:limit]
 
     async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
         self._check_open()
@@ -218,6 +247,31 @@ class EphemeralStore:
     async def agents(self) -> list[str]:
         self._check_open()
         return sorted({event.context.agent for event in self._log if event.context.agent is not None})
+
+    async def save_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
+        self._check_open()
+        self._vectors |= {
+            position: (model, vector)
+            for position, vector in vectors.items()
+            if position in self._counts and self._log[position - 1].name == MARK
+        }
+
+    async def vectors(self, model: str, *, after: int = 0, limit: int) -> Vectors:
+        self._check_open()
+        found = sorted((position, vector) for position, (made_by, vector) in self._vectors.items() if made_by == model)
+        later = [row for row in found if row[0] > after]
+        return Vectors(len(found), tuple(later[max(0, len(later) - limit) :]))
+
+    async def without_vector(self, model: str, *, limit: int) -> list[tuple[int, str]]:
+        self._check_open()
+        missing = [
+            (event.position or 0, searchable_text(event) or "")
+            for event in reversed(self._log)
+            if event.name == MARK
+            and event.position in self._counts
+            and self._vectors.get(event.position, ("",))[0] != model
+        ]
+        return missing[:limit]
 
     async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
         self._check_open()
@@ -292,6 +346,7 @@ class EphemeralStore:
     async def rebuild(self) -> int:
         self._check_open()
         self._counts.clear()
+        self._vectors.clear()
         for event in self._log:
             self._index(event)
         self._derived = derived(self._log)
@@ -309,6 +364,7 @@ class EphemeralStore:
             position = event.position or 0
             self._by_id[event.id] = self._log[position - 1] = tombstone(event, told)
             self._counts.pop(position, None)
+            self._vectors.pop(position, None)
         self._derived = derived(self._log)
         self._generation += bool(content)
         return len(content)

@@ -31,16 +31,18 @@ from mica.model import (
     Ref,
     Text,
     Tombstone,
+    Vectors,
     Work,
     WriterId,
     is_tombstone,
     mark_of,
     microseconds,
     new_writer,
+    searchable_text,
     split_id,
     utc_now,
 )
-from mica.store import postgres_crystals, postgres_work
+from mica.store import postgres_crystals, postgres_texts, postgres_work
 from mica.store.encoding import near, remember
 from mica.store.postgres_append import (
     CHUNK_EVENTS,
@@ -55,7 +57,7 @@ from mica.store.postgres_crystals import Crystallizing
 from mica.store.postgres_listen import Listener
 from mica.store.postgres_purge import TABLES, bury, keep_purge, outstanding
 from mica.store.postgres_query import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE, latest
-from mica.store.postgres_read import POSITION_MAX, Reading, Row, beside
+from mica.store.postgres_read import POSITION_MAX, Reading
 from mica.store.postgres_server import (
     CONNECT_S,
     CONNECTIONS_MAX,
@@ -80,7 +82,6 @@ from mica.store.postgres_verify import broken
 from mica.store.postgres_words import Words, read
 from mica.store.protocol import (
     Sizes,
-    gathered,
     wanted_terms,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
@@ -409,21 +410,41 @@ class PostgresStore:
     # -- What a ranker needs ----------------------------------------------------------------------------------
 
     @reading
-    async def postings(self, connection: Connection, wanted: Sequence[str]) -> Postings:
-        rows = await connection.fetch(
-            f"""SELECT terms.name, postings.position, postings.count, texts.length, sessions.name FROM terms
-            JOIN postings ON postings.space = {HERE} AND postings.term = terms.id
-            JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND texts.is_mark
-            LEFT JOIN sessions ON sessions.space = {HERE} AND sessions.id = texts.session
-            WHERE terms.space = {HERE} AND terms.name = ANY ($2) ORDER BY postings.position""",
-            self._number,
-            list(wanted),
-        )
-        lengths = await connection.fetch(
-            "SELECT length, count(*) FROM texts WHERE space = $1 AND is_mark GROUP BY length ORDER BY length",
-            self._number,
-        )
-        return gathered(await beside(len(rows), lambda: _by_term(wanted, rows)), [(row[0], row[1]) for row in lengths])
+    async def postings(
+        self,
+        connection: Connection,
+        wanted: Sequence[str],
+        *,
+        limit: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Postings:
+        return await postgres_texts.listed(connection, self._number, wanted, limit=limit, since=since, until=until)
+
+    @reading
+    async def postings_at(
+        self, connection: Connection, wanted: Sequence[str], positions: Sequence[int]
+    ) -> dict[str, tuple[Posting, ...]]:
+        return await postgres_texts.listed_at(connection, self._number, wanted, positions)
+
+    async def save_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
+        async def once() -> None:
+            async with self._transaction(WRITE) as connection:
+                await self._lock(connection)
+                await postgres_texts.save_vectors(connection, self._number, model, vectors)
+
+        async with self._appending:
+            await self._patiently(once)
+
+    @reading
+    async def vectors(self, connection: Connection, model: str, *, after: int = 0, limit: int) -> Vectors:
+        return await postgres_texts.vectors(connection, self._number, model, after=after, limit=limit)
+
+    @reading
+    async def without_vector(self, connection: Connection, model: str, *, limit: int) -> list[tuple[int, str]]:
+        missing = await postgres_texts.without_vector(connection, self._number, model, limit=limit)
+        found = await self._reads(connection).at(missing)
+        return [(event.position or 0, searchable_text(event) or "") for event in reversed(found)]
 
     @reading
     async def texts(self, connection: Connection, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
@@ -453,8 +474,8 @@ class PostgresStore:
         return await postgres_crystals.found(self._reads(connection), query)
 
     @reading
-    async def unsealed(self, connection: Connection, *, limit: int) -> list[Event]:
-        return await postgres_crystals.unsealed(self._reads(connection), limit)
+    async def unsealed(self, connection: Connection, *, limit: int, latest: bool = False) -> list[Event]:
+        return await postgres_crystals.unsealed(self._reads(connection), limit, latest=latest)
 
     @reading
     async def citing(self, connection: Connection, identifiers: Sequence[EventId]) -> list[EventId]:
@@ -565,7 +586,7 @@ class PostgresStore:
         count = 0
         async with self._transaction(WRITE, patience_s=LONG_S) as connection:
             writing = await self._lock(connection)
-            for table in ("postings", "texts"):
+            for table in ("postings", "texts", "vectors"):
                 await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._number, timeout=LONG_S)
             await postgres_crystals.clear(connection, self._number)
             reads = self._reads(connection)
@@ -741,13 +762,6 @@ async def prepare(address: str, *, admitted: Iterable[str] = (), clock: Clock = 
                 await connection.execute("SELECT admit(quote_ident($1)::regrole)", role)
     finally:
         await store.close()
-
-
-def _by_term(wanted: Sequence[str], rows: Iterable[Row]) -> dict[str, tuple[Posting, ...]]:
-    found: dict[str, list[Posting]] = {term: [] for term in wanted}
-    for term, position, often, length, session in rows:
-        found[term].append(Posting(position, often, length, None if session is None else read(session)))
-    return {term: tuple(postings) for term, postings in found.items()}
 
 
 def _indexed(events: Iterable[Event]) -> list[tuple[int, Event, Indexed]]:

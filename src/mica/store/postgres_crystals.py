@@ -23,6 +23,7 @@ from mica.store.postgres_append import Writing
 from mica.store.postgres_query import AT_POSITIONS, HERE
 from mica.store.postgres_read import Reading
 from mica.store.postgres_server import LONG_S, Connection
+from mica.store.protocol import LATEST_MARKS
 
 TABLES = ("crystals", "crystal_sources", "retractions")
 AUTHORITY = "rebuild"
@@ -208,12 +209,16 @@ async def found(reads: Reading, query: CrystalQuery) -> list[Crystal]:
     return sorted(crystals, key=lambda crystal: (crystal.end_at, crystal.position))
 
 
-async def unsealed(reads: Reading, limit: int) -> list[Event]:
-    """The marks, oldest first, that no live crystal has as a source."""
+async def unsealed(reads: Reading, limit: int, *, latest: bool) -> list[Event]:
+    """The marks that no live crystal has as a source, the oldest or the latest."""
+    looked_at = f"ORDER BY at DESC, position DESC LIMIT {LATEST_MARKS}" if latest else ""
+    order = "at DESC, position DESC" if latest else "at, position"
     rows = await reads.connection.fetch(
-        """SELECT position FROM texts WHERE space = $1 AND is_mark AND NOT EXISTS (
-            SELECT FROM crystal_sources WHERE space = $1 AND source = texts.position AND is_live
-        ) ORDER BY at, position LIMIT $2::bigint""",
+        f"""SELECT position FROM (
+            SELECT position, at FROM texts WHERE space = $1 AND is_mark {looked_at}
+        ) AS marks WHERE NOT EXISTS (
+            SELECT FROM crystal_sources WHERE space = $1 AND source = marks.position AND is_live
+        ) ORDER BY {order} LIMIT $2::bigint""",
         reads.space,
         limit,
     )

@@ -16,7 +16,7 @@ from mica.words import terms
 
 AUTHORITY = "purge"
 TABLES = (
-    "events", "keys", "payloads", "contexts", "names", "sessions", "terms", "texts", "postings",
+    "events", "keys", "payloads", "contexts", "names", "sessions", "terms", "texts", "postings", "vectors",
     *postgres_crystals.TABLES,
 )  # fmt: skip
 
@@ -111,9 +111,10 @@ async def _unindexed(connection: Connection, space: int, events: Iterable[Event]
         [number for number, _ in known],
         [position for _, position in known],
     )
-    await connection.execute(
-        "DELETE FROM texts WHERE space = $1 AND position = ANY ($2::bigint[])",
-        space,
-        [event.position for event in events],
-    )
+    for table in ("texts", "vectors"):
+        await connection.execute(
+            f"DELETE FROM {table} WHERE space = $1 AND position = ANY ($2::bigint[])",
+            space,
+            [event.position for event in events],
+        )
     return sorted(numbers.values())

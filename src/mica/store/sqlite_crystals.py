@@ -21,6 +21,7 @@ from mica.crystals import (
 from mica.errors import LawBroken
 from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of, utc_now
 from mica.store.deriving import CrystalRow, Rows, SourceRow, broken_crystals, derived
+from mica.store.protocol import LATEST_MARKS
 from mica.store.sqlite_file import as_json
 
 Lookup = Callable[[EventId], Event | None]
@@ -162,12 +163,14 @@ def found(connection: apsw.Connection, query: CrystalQuery) -> list[int]:
     return [row[0] for row in rows]
 
 
-def unsealed(connection: apsw.Connection, limit: int) -> list[int]:
-    """The positions of the marks, oldest first, that no live crystal has as a source."""
+def unsealed(connection: apsw.Connection, limit: int, *, latest: bool) -> list[int]:
+    """The positions of the marks, oldest or latest first, that no live crystal has as a source."""
+    looked_at = f"ORDER BY at DESC, position DESC LIMIT {LATEST_MARKS}" if latest else ""
+    order = "at DESC, position DESC" if latest else "at, position"
     rows = connection.execute(
-        """SELECT position FROM texts WHERE is_mark
-        AND NOT EXISTS (SELECT 1 FROM crystal_sources WHERE source = position AND is_live)
-        ORDER BY at, position LIMIT ?""",
+        f"""SELECT position FROM (SELECT position, at FROM texts WHERE is_mark {looked_at}) AS marks
+        WHERE NOT EXISTS (SELECT 1 FROM crystal_sources WHERE source = marks.position AND is_live)
+        ORDER BY {order} LIMIT ?""",
         (limit,),
     )
     return [row[0] for row in rows]

@@ -100,7 +100,8 @@ def _unindexed(connection: apsw.Connection, events: Sequence[Event], positions: 
         connection.executemany(
             "DELETE FROM postings WHERE term = ? AND position = ?", [(number, event.position) for number in numbers]
         )
-    connection.execute("DELETE FROM texts WHERE position IN (SELECT value FROM json_each(?))", (positions,))
+    for table in ("texts", "vectors"):
+        connection.execute(f"DELETE FROM {table} WHERE position IN (SELECT value FROM json_each(?))", (positions,))
     return sorted(found)
 
 

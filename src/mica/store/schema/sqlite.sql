@@ -190,6 +190,14 @@ CREATE TABLE postings (
     PRIMARY KEY (term, position)
 ) STRICT, WITHOUT ROWID;
 
+-- What a model made of marks. Derived: `mica rebuild` forgets it, and it is made again.
+CREATE TABLE vectors (
+    position INTEGER PRIMARY KEY,      -- of the log
+    model TEXT NOT NULL,               -- which made it: vectors of two models cannot be compared
+    vector BLOB NOT NULL
+) STRICT;
+CREATE INDEX vectors_by_model ON vectors (model);
+
 -- Background work that several processes share: each piece is done by one of them at a time.
 CREATE TABLE work (
     kind TEXT NOT NULL,
@@ -230,6 +238,7 @@ CREATE TABLE crystal_sources (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX crystal_sources_once ON crystal_sources (source) WHERE is_live;
 CREATE INDEX crystal_sources_by_source ON crystal_sources (source);
+CREATE INDEX texts_by_time ON texts (at, position) WHERE is_mark;  -- the latest that no crystal covers
 
 -- What was retracted, also before it was here.
 CREATE TABLE retractions (

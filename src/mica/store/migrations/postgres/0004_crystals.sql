@@ -27,6 +27,7 @@ CREATE TABLE crystal_sources (
 );
 CREATE UNIQUE INDEX crystal_sources_once ON crystal_sources (space, source) WHERE is_live;
 CREATE INDEX crystal_sources_by_source ON crystal_sources (space, source);
+CREATE INDEX texts_by_time ON texts (space, at, position) WHERE is_mark;   -- the latest that no crystal covers
 
 -- What was retracted, also before it was here.
 CREATE TABLE retractions (

@@ -24,6 +24,7 @@ CREATE TABLE crystal_sources (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX crystal_sources_once ON crystal_sources (source) WHERE is_live;
 CREATE INDEX crystal_sources_by_source ON crystal_sources (source);
+CREATE INDEX texts_by_time ON texts (at, position) WHERE is_mark;  -- the latest that no crystal covers
 
 -- What was retracted, also before it was here.
 CREATE TABLE retractions (
