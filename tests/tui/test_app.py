@@ -145,6 +145,9 @@ async def test_c_says_what_it_would_make_and_makes_it_when_confirmed(memory: mic
         await pilot.press("c")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         assert "session:s1: 5 marks in" in str(app.screen.query_one("#preview", Static).content)
+        with memory.context(session="s1"):
+            memory.mark("Something that is marked while the question stands")
+        await until(pilot, lambda: "session s1: 6 marks" in status(app), "live behind the question")
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, Confirm))
         assert await memory.crystals() == []

@@ -103,37 +103,33 @@ class Dashboard(App[None]):
         self._awaited: EventId | None = None  # where the cursor was before the tree was drawn anew
 
     def compose(self) -> ComposeResult:
+        # Kept, because work that ends after the screen was taken down would find none of them.
+        self._hierarchy: Tree[Source] = Tree("", id="hierarchy")
+        self._hierarchy.show_root = False
+        self._hierarchy.border_title = "Hierarchy"
+        self._recent = OptionList(id="recent", markup=False)
+        self._detailed = Static("", id="detail", markup=False)
+        self._around = VerticalScroll(self._detailed, id="around")
+        self._around.border_title = "Detail"
+        self._query = Input(placeholder="words to look for, Enter; Esc goes back", id="query")
+        self._line = Static("", id="status", markup=False)
         yield Static(f"mica  {PurePath(self._memory.location).name}", id="title", markup=False)
         with Horizontal():
-            tree: Tree[Source] = Tree("", id="hierarchy")
-            tree.show_root = False
-            tree.auto_expand = True
-            yield tree
+            yield self._hierarchy
             with Vertical(id="right"):
-                yield OptionList(id="recent", markup=False)
-                with VerticalScroll(id="around"):
-                    yield Static("", id="detail", markup=False)
-        yield Input(placeholder="words to look for, Enter; Esc goes back", id="query")
-        yield Static("", id="status", markup=False)
+                yield self._recent
+                yield self._around
+        yield self._query
+        yield self._line
         yield Footer()
 
     def on_mount(self) -> None:
-        self._hierarchy.border_title = "Hierarchy"
-        self.query_one("#around").border_title = "Detail"
         self._hierarchy.focus()
         self._wanted.set()
         self._keep_looking()
         self._follow()
 
     # -- Looking ------------------------------------------------------------------------------------------------
-
-    @property
-    def _hierarchy(self) -> Tree[Source]:
-        return cast(Tree[Source], self.query_one("#hierarchy", Tree))
-
-    @property
-    def _recent(self) -> OptionList:
-        return self.query_one("#recent", OptionList)
 
     @work(group="follow")
     async def _follow(self) -> None:
@@ -172,14 +168,14 @@ class Dashboard(App[None]):
         if not isinstance(error, StoreError):
             self.notify(one_line(str(error), 400), severity="error", markup=False)
             return
-        line = self.query_one("#status", Static)
-        line.add_class("away")
-        line.update(one_line(f"the store is away: {error}; shown is what was there at {local(self._seen_at)}", 400))
+        self._line.add_class("away")
+        self._line.update(
+            one_line(f"the store is away: {error}; shown is what was there at {local(self._seen_at)}", 400)
+        )
 
     def _draw_status(self) -> None:
-        line = self.query_one("#status", Static)
-        line.remove_class("away")
-        line.update(shelves.status(self._shelf or Shelf(), level=self._level))
+        self._line.remove_class("away")
+        self._line.update(shelves.status(self._shelf or Shelf(), level=self._level))
 
     # -- Drawing ------------------------------------------------------------------------------------------------
 
@@ -228,8 +224,8 @@ class Dashboard(App[None]):
             self._recent.highlighted = ids.index(EventId(chosen))
 
     def _show(self, detail: object) -> None:
-        self.query_one("#detail", Static).update(detail)  # type: ignore[arg-type]  # a text of rich or of ours
-        self.query_one("#around").scroll_home(animate=False)
+        self._detailed.update(detail)  # type: ignore[arg-type]  # a text of rich or of ours
+        self._around.scroll_home(animate=False)
 
     # -- Choosing -----------------------------------------------------------------------------------------------
 
@@ -347,9 +343,8 @@ class Dashboard(App[None]):
         self._show(shelves.tree_detail(event, ancestors, below))
 
     def action_query(self) -> None:
-        asked = self.query_one("#query", Input)
-        asked.add_class("asked")
-        asked.focus()
+        self._query.add_class("asked")
+        self._query.focus()
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
         if message.value.strip():
@@ -363,7 +358,7 @@ class Dashboard(App[None]):
             self._tell(error)
             return
         self._asked, self._hits = words, [hit.mark for hit in hits]
-        self.query_one("#query", Input).remove_class("asked")
+        self._query.remove_class("asked")
         self._draw_recent()
         self._recent.focus()
         if not hits:
@@ -372,7 +367,7 @@ class Dashboard(App[None]):
             self._recent.highlighted = 0
 
     def action_leave(self) -> None:
-        self.query_one("#query", Input).remove_class("asked")
+        self._query.remove_class("asked")
         self._hits = None
         self._draw_recent()
         self._hierarchy.focus()
