@@ -160,7 +160,7 @@ def test_our_errors_are_one_line_and_exit_1(terminal: Terminal, arguments: list[
 
 
 def test_wrong_usage_exits_2(terminal: Terminal) -> None:
-    for arguments in (["search"], ["brief", "--budget", "-5"], ["events", "query", "--since", "yesterday"], ["nope"]):
+    for arguments in (["search"], ["brief", "--budget", "-5"], ["events", "query", "--since", "someday"], ["nope"]):
         assert terminal.run(*arguments).exit_code == 2
 
 
