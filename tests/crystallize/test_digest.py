@@ -172,18 +172,25 @@ def test_statements_stand_in_the_order_of_time_whatever_order_they_come_in() -> 
 
 def test_what_was_asked_for_takes_a_fifth_at_most() -> None:
     """A crystal that repeats the request is no evidence of work."""
-    asked = [
-        Source(f"p{number}", f"Please build part {number} of the session store.", ("prompt",)) for number in range(9)
-    ]
-    done = [
-        Source(f"n{number}", f"Module number {number} writes cookies to disk.", ("narration",)) for number in range(9)
-    ]
+    wanted = "The proxy cache must keep cookies.,Session headers expire too early.,Redirects lose the query string."
+    asked = [Source(f"p{number}", text, ("prompt",)) for number, text in enumerate(wanted.split(","))]
+    done = [Source(f"n{number}", f"Edited file_{number}.py", ("edit",)) for number in range(30)]
 
     digest = extract([*asked, *done], budget_tokens=60)
 
     quoted = [each.text for each in digest.statements if all(name.startswith("p") for name in each.sources)]
     assert sum(map(tokens.estimate, quoted)) <= 60 / 5
     assert "only asked" in {dropped.reason for dropped in digest.dropped}
+
+
+def test_what_is_said_is_not_said_again_with_another_number() -> None:
+    """B-60: the decision says it, so the commit of the same words is left out."""
+    digest = extract(session(), budget_tokens=200)
+
+    assert {dropped.id: (dropped.reason, dropped.similar_to) for dropped in digest.dropped}["m10"] == (
+        "said by another",
+        "m6",
+    )
 
 
 def test_a_conversation_of_requests_alone_is_still_told() -> None:

@@ -16,7 +16,7 @@ _SIGNIFICANCE = re.compile(
     r"in order to|turned out|the reason|due to|prevents?|unblocks?|regression)\b",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"^(?:[$<>{}|=]|//|#!|\.\.\.)|[({\[=,<|\\]$|=>|&&|\|\||\);|</|/>")
+_CODE = re.compile(r"^(?:[$<>{}|=]|[#+]+\s|//|#!|\.\.\.)|[({\[=,<|\\]$|=>|&&|\|\||\);|</|/>")
 _HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
 _CUT = re.compile(r"(?:…|\.\.\.)['\")\]]*$")
 _ANNOUNCED = re.compile(
