@@ -8,7 +8,7 @@ the same sources give the same digest, byte for byte.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -111,7 +111,8 @@ def extract(
     chosen = [sentences[number] for number in taken]
     statements = [Statement(said[0].text, _cited(said, ordered)) for said in chosen]
     left = limit - sum(candidates[number].tokens for number in taken)
-    insight, significance, principles = _parts(statements)
+    asked = {each for each, number in zip(statements, taken, strict=True) if candidates[number].is_request}
+    insight, significance, principles = _parts(statements, asked)
     return Digest(
         insight=insight,
         significance=significance,
@@ -222,11 +223,19 @@ def _cited(said: Iterable[Said], sources: Sequence[Source]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sources[each.place].id for each in said))
 
 
-def _parts(statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], ...]:
-    """Insight, significance and principles: each statement in one of them, and never all in the last two."""
+def _parts(statements: Sequence[Statement], asked: Collection[Statement]) -> tuple[tuple[Statement, ...], ...]:
+    """Insight, significance and principles: each statement in one of them, and never all in the last two.
+
+    What was asked for is neither a rule that emerged nor a reason.
+    """
     parts: tuple[list[Statement], ...] = ([], [], [])
     for statement in statements:
-        parts[2 if is_principle(statement.text) else 1 if is_significance(statement.text) else 0].append(statement)
+        if statement not in asked and is_principle(statement.text):
+            parts[2].append(statement)
+        elif statement not in asked and is_significance(statement.text):
+            parts[1].append(statement)
+        else:
+            parts[0].append(statement)
     insight, significance, principles = map(tuple, parts)
     return (insight, significance, principles) if insight else (tuple(statements), (), ())
 
