@@ -104,7 +104,7 @@ def _load() -> tuple[Any, Any]:
     _check(vocabulary.read_bytes(), VOCABULARY_SHA256, vocabulary)
 
     import onnxruntime
-    from tokenizers.implementations import BertWordPieceTokenizer
+    from tokenizers import BertWordPieceTokenizer
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # else it takes every core of the user's machine

@@ -1,4 +1,4 @@
-"""For tests, ours and yours: the store contract, a clock that is set by hand, and builders of events.
+"""For tests, ours and yours: the store contract, a clock that is set by hand, and builders of events, an encoder.
 
     from mica.testing import StoreContract
 
