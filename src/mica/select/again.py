@@ -50,7 +50,7 @@ def broader(query: Query, hits: Sequence[Hit]) -> Query:
     several = asks_for_several(query.text)
     return msgspec.structs.replace(
         query,
-        terms=(*query.terms, *added.values()),
+        learned=tuple(added.values()),
         speaker_factor=SEVERAL_SPEAKER_FACTOR if several else query.speaker_factor,
         neighbour_share=SEVERAL_NEIGHBOUR_SHARE if several else query.neighbour_share,
     )
