@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, tzinfo
 
 import msgspec
 
-from mica.model import Mark, Posting, Postings, Text
+from mica.model import EventId, Mark, Posting, Postings, Text
 from mica.select.when import Period, periods
 from mica.words import terms, words
 
@@ -150,6 +150,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     mark: Mark
     score: float
     parts: dict[str, float]
+    corrected_by: EventId | None = None  # another of the hits, which says how it really is
 
 
 def rank(
