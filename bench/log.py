@@ -39,9 +39,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import mica
-from _events import LASTING, SCOPE_EVENTS, SEED, Embedded, Scope, embedded, library, record, scopes, stream
+from _events import LASTING, SCOPE_EVENTS, SEED, Embedded, Fresh, Scope, embedded, library, record, scopes, stream
 from _rivals import NAIVE, RIVALS, by_json, contexts_of, count_of, lines_bytes
-from _table import Cost, check, finish, machine, measured, median, percentile, show, spread
+from _table import Cost, check, finish, machine, measured, median, percentile, show, spread, uncounted
 
 T = TypeVar("T")
 
@@ -176,11 +176,13 @@ def emit_plainly(memory: mica.Memory, stretch: Iterable[Scope], *, has_parents: 
             last[scope.chain] = ref
 
 
-def emit_prepared(memory: mica.Memory, stretch: Iterable[tuple[Scope, mica.Context]]) -> None:
+def emit_prepared(memory: mica.Memory, stretch: Iterable[Scope]) -> None:
     """Emit the stream with a new context for every scope, made before."""
     emit = memory.emit
     last: dict[int, mica.Ref] = {}
-    for scope, context in stretch:
+    for scope in stretch:
+        with uncounted():
+            context = scope.context
         parent = last.get(scope.chain)
         ref: mica.Ref | None = None
         for name, data in scope.steps:
@@ -213,11 +215,10 @@ def emit_blocks(memory: mica.Memory, stretch: Iterable[Scope], last: dict[int, m
 async def run_mica(stretch: Sequence[Scope], folder: Path, first: int) -> dict[str, Cost]:
     """One round of ours: each way of emitting, then storing all of it. The first way pays for the small segments."""
     async with opened(folder / "space.db") as memory:
-        prepared = [(scope, scope.context) for scope in stretch]
         ways: list[tuple[str, Callable[[], None]]] = [
             (EMIT, partial(emit_plainly, memory, stretch, has_parents=True)),
             (NO_PARENT, partial(emit_plainly, memory, stretch, has_parents=False)),
-            (PREPARED, partial(emit_prepared, memory, prepared)),
+            (PREPARED, partial(emit_prepared, memory, stretch)),
             (BLOCKS, partial(emit_blocks, memory, stretch, {})),
         ]
         costs: dict[str, Cost] = {}
@@ -235,7 +236,7 @@ async def run_mica(stretch: Sequence[Scope], folder: Path, first: int) -> dict[s
 
 
 def compare_emit(plan: Plan, scratch: Path) -> Numbers:
-    stretch = stream(plan.emit_events)
+    stretch = Fresh(stream(plan.emit_events))
     events = count_of(stretch)
     gc.collect()
     gc.freeze()  # the stream itself is no rival's cost
@@ -355,7 +356,7 @@ def _lap(stretch: Sequence[Scope], events: int, last: dict[int, T], lap: int) ->
 
 
 def compare_sustained(plan: Plan, scratch: Path) -> Numbers:
-    stretch = stream(YIELD_SCOPES * SCOPE_EVENTS * 160)
+    stretch = stream(YIELD_SCOPES * SCOPE_EVENTS * 8, live=20)  # small: an application's events are in the cache, too
     gc.collect()
     gc.freeze()
     naive: list[Sustained] = []

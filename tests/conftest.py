@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -30,6 +32,19 @@ def server() -> Iterator[Server]:
         yield started
 
 
+WEIGHTS_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+
+@pytest.fixture(scope="session")
+def weights() -> Path:
+    """The weights of a real small model, as `make setup` puts them beside the packages. Without them the run fails."""
+    found = list(Path(sys.prefix, "weights").rglob("SmolLM2-135M-Instruct.Q4_1.gguf"))
+    assert found, "the weights of the test model are missing; `make setup` fetches them (requirements/weights.txt)"
+    with found[0].open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").hexdigest() == WEIGHTS_SHA256
+    return found[0]
+
+
 ENGINES = ["ephemeral", "sqlite", "postgres"]
 
 
@@ -49,8 +64,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 def home(tmp_path: Path) -> Settings:
-    """Settings of a user whose folders are all empty, and who waits for a brief however busy the machine is."""
-    return mica.load_settings({"HOME": str(tmp_path / "home"), "MICA_BRIEF_DEADLINE_S": "30"})
+    """Settings of a user whose folders are all empty, who has no model, and who waits however busy the machine is."""
+    return mica.load_settings({"HOME": str(tmp_path / "home"), "MICA_BRIEF_DEADLINE_S": "30", "MICA_SEMANTIC": "off"})
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 MicaError
 ├── InvalidInput            a value from outside cannot be used
 │   ├── InvalidEvent        an event that cannot be stored as it is
+│   │   └── LawBroken       a crystal that breaks a law
 │   ├── InvalidContext      a context, label or carrier that cannot be used
 │   └── InvalidSettings     a settings file or environment variable
 ├── UnknownEvent            no event has this id or position
@@ -10,6 +11,14 @@ MicaError
 ├── DuplicateEvent          the id exists already, with other content
 ├── ClaimLost               the lease ran out and the work is another's now
 ├── Backlogged              too much waits for the store; observing stops rather than drop
+├── ModelError              a language model cannot do what was asked
+│   ├── NoModel             none is configured, or what it needs is not installed
+│   ├── ModelUnavailable    away, too slow or too busy; trying again later helps
+│   ├── ModelRefused        the provider does not answer this request, or not to us
+│   ├── PromptTooLong       the request does not fit into the model's window
+│   ├── StreamBroken        an answer stopped half-way; what came is kept
+│   ├── InvalidAnswer       what came back is not what was asked for
+│   └── BudgetExceeded      the call could cost more than a budget allows
 └── StoreError              the store cannot do what was asked
     ├── StoreUnavailable    read-only, gone or closed
     │   └── StoreBusy       another process is writing; trying again helps
@@ -33,6 +42,15 @@ class InvalidInput(MicaError):
 
 class InvalidEvent(InvalidInput):
     """An event cannot be stored as it is."""
+
+
+class LawBroken(InvalidEvent):
+    """A crystal breaks a law: provenance, levels, time, compression, or that no source has two live crystals."""
+
+    def __init__(self, law: str, reason: str) -> None:
+        super().__init__(f"this crystal breaks the law of {law}: {reason}")
+        self.law = law
+        self.reason = reason
 
 
 class InvalidContext(InvalidInput):
@@ -82,6 +100,84 @@ class ClaimLost(MicaError):
 
 class Backlogged(MicaError):
     """Too much waits for the store."""
+
+
+class ModelError(MicaError):
+    """A language model cannot do what was asked."""
+
+
+class NoModel(ModelError):
+    """No model is configured for this, or what it needs is not installed."""
+
+    def __init__(self, tier: str, reason: str | None = None) -> None:
+        super().__init__(
+            reason or f'no model is configured for the tier {tier!r}; set {tier} = "provider:model" in [models.tiers]'
+        )
+        self.tier = tier
+
+
+class ModelUnavailable(ModelError):
+    """A model is away, too slow or too busy. `was_called` is False when it was left alone for that."""
+
+    def __init__(
+        self, message: str, *, model: str, retry_after_s: float | None = None, was_called: bool = True
+    ) -> None:
+        super().__init__(message)
+        self.model = model
+        self.retry_after_s = retry_after_s
+        self.was_called = was_called
+
+
+class ModelRefused(ModelError):
+    """A provider does not answer this request, or not to us: trying again changes nothing."""
+
+    def __init__(self, message: str, *, model: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.model = model
+        self.status = status
+
+
+class PromptTooLong(ModelError):
+    """A request does not fit into the window of a model."""
+
+    def __init__(self, model: str, *, tokens: int | None = None, window_tokens: int | None = None) -> None:
+        size = f"about {tokens:,} tokens with the answer" if tokens else "more tokens"
+        window = f"{window_tokens:,} tokens" if window_tokens else "its window"
+        super().__init__(f"{model} can take {window}, and this needs {size}; ask in parts, or name a larger model")
+        self.model = model
+        self.tokens = tokens
+        self.window_tokens = window_tokens
+
+
+class StreamBroken(ModelError):
+    """An answer stopped half-way. `partial` is the text that came before."""
+
+    def __init__(self, model: str, partial: str, reason: str) -> None:
+        super().__init__(
+            f"the answer of {model} broke off after {len(partial):,} characters ({reason}); "
+            "they are kept in `partial`: ask again for a whole one"
+        )
+        self.model = model
+        self.partial = partial
+        self.reason = reason
+
+
+class InvalidAnswer(ModelError):
+    """What a model returned is not what was asked for, also after it was told so. `text` is what came back."""
+
+    def __init__(self, model: str, reason: str, text: str = "") -> None:
+        super().__init__(f"{model} gave no usable answer: {reason}; ask again, or name another model for this tier")
+        self.model = model
+        self.reason = reason
+        self.text = text
+
+
+class BudgetExceeded(ModelError):
+    """A call could cost more than a budget allows. It was not made."""
+
+    def __init__(self, message: str, *, payer: str | None) -> None:
+        super().__init__(message)
+        self.payer = payer
 
 
 class StoreError(MicaError):

@@ -6,21 +6,30 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from mica.errors import InvalidInput, MicaError, UnknownEvent
+from mica.crystallize.closing import Calendar, Waiting
+from mica.crystallize.requests import Crystallized, Request, Written
+from mica.crystals import Crystal, CrystalQuery, Level, crystal_of
+from mica.errors import InvalidInput, MicaError, StoreError, UnknownEvent
 from mica.inject.purge import Purging
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
+from mica.llm.embeddings import Encoder, chosen
 from mica.model import (
+    CRYSTAL,
+    EMPTY,
     MARK,
+    RELATIONS,
+    RETRACTED,
     Appended,
     Brief,
     Clock,
@@ -28,9 +37,12 @@ from mica.model import (
     Event,
     EventId,
     EventQuery,
+    Mark,
     Origin,
     Ref,
+    Relation,
     event_id,
+    mark_of,
     new_writer,
     utc_now,
 )
@@ -45,25 +57,36 @@ from mica.select import chains
 from mica.select.budget import fit
 from mica.select.follow import Bell, Following, history, history_with_ancestors
 from mica.select.gather import gather
+from mica.select.meaning import Meanings
 from mica.select.overview import Overview, overview
-from mica.select.rank import Hit
 from mica.select.references import Reference, Resolved, listed, referred, resolved
-from mica.select.search import search
+from mica.select.search import Filters, Hits, search
 from mica.select.sessions import IDLE, OpenSession, open_sessions
-from mica.select.sources import Question, Source
+from mica.select.sources import RECENCY_WEIGHT, Question, Source
+from mica.select.sources.crystals import Crystals
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
-from mica.settings import Settings, load_settings
+from mica.select.when import moment
+from mica.settings import DigestKind, Settings, load_settings
 from mica.store.ageing import HOT, Ageing, age
 from mica.store.copying import Copied, copy
 from mica.store.hot import Hot, Reads, readable
 from mica.store.importing import Imported, Importing, LogImported, Progress
 from mica.store.opening import open_store
 from mica.store.protocol import Sizes, Store
-from mica.store.purging import BY_HAND, Purged, Selection
+from mica.store.purging import BY_HAND, Outstanding, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
+from mica.store.scheduling import Job, Ran, Scheduler
+
+CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
+if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
+    from mica.crystallize.crystallizer import Crystallizer, Digester
+    from mica.llm.models import Models
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
+Preset = Literal["quick", "standard", "research", "coordinator"]
+PRESETS: dict[Preset, int] = {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}  # tokens
+MEANING_SHARE = 0.4  # of what is left of it, for a model to read the question
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
 
@@ -71,9 +94,16 @@ class Memory:
     """One space: observe into it, search it, and be briefed from it. Open it with `mica.open`."""
 
     def __init__(
-        self, store: Store, *, settings: Settings, clock: Clock = utc_now, sources: Sequence[Source] = ()
+        self,
+        store: Store,
+        *,
+        settings: Settings,
+        clock: Clock = utc_now,
+        sources: Sequence[Source] = (),
+        encoder: Encoder | None = None,
     ) -> None:
         self._store = store
+        self._space = store.space
         self._settings = settings
         self._clock = clock
         self._base = received(settings.carrier, space=store.space)
@@ -87,12 +117,19 @@ class Memory:
             wake=self._folding.wake,
         )
         self._ageing = Ageing(store, now=clock)
+        self._meanings = None if encoder is None else Meanings(store, encoder)
         self._folding.begin(self._journal)
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
         self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
         self._purging = Purging(store, self._journal, self._folding, append=self._append, ids=ids, clock=clock)
+        self._calendar = Calendar(settings.zone())
+        self._ids = ids
+        self._models: Models | None = None  # opened when it is first asked for
+        jobs = [Job(kind="crystallize", every=CLOSING, run=self._close_due)] if settings.crystals.auto else []
+        self._scheduler = Scheduler(store, jobs, clock=clock)
         self._generation = store.generation
-        self._sources: list[Source] = [Marks(store), Files(store), *sources]
+        self._outstanding = Outstanding()  # purges, as far as this process knows of them
+        self._sources: list[Source] = [Marks(store), Crystals(store), Files(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
             raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
         self._is_closed = False
@@ -102,7 +139,7 @@ class Memory:
     @property
     def here(self) -> Here:
         """The context that an event emitted now would be given, and the parent it would descend from."""
-        return current(self._store.space) or self._base
+        return current(self._space) or self._base
 
     @property
     def age_s(self) -> float | None:
@@ -121,20 +158,8 @@ class Memory:
         **labels: str,
     ) -> Scope:
         """A `with` block, or a decorator, in which events come from here. What is not given is inherited."""
-
-        def enter() -> Here:
-            return narrowed(
-                self.here,
-                parent=parent,
-                labels=labels,
-                session=session,
-                agent=agent,
-                user=user,
-                task=task,
-                correlation=correlation,
-            )
-
-        return Scope(self._store.space, enter)
+        given = parent, labels, session, agent, user, task, correlation
+        return Scope(self._space, narrowed, self._space, self._base, *given)
 
     async def resumed(self, session: str) -> Scope:
         """A `with` block that goes on where a session stopped, here or in a process that is gone.
@@ -148,11 +173,11 @@ class Memory:
                 f"there is no session {session!r} in this space; `mica sessions` shows those that are open"
             )
         here = Here(last[0].context, last[0].ref)
-        return Scope(self._store.space, lambda: here)
+        return Scope(self._space, lambda: here)
 
     def received(self, fields: Mapping[str, str]) -> Scope:
         """A `with` block that goes on where the sender of these headers, `_meta` fields or variables was."""
-        return Scope(self._store.space, lambda: received(fields, space=self._store.space))
+        return Scope(self._space, lambda: received(fields, space=self._space))
 
     def carrier(self) -> dict[str, str]:
         """Where we are, for HTTP headers and MCP `_meta`."""
@@ -179,18 +204,35 @@ class Memory:
         *,
         tags: str | Sequence[str] = (),
         why: str | None = None,
+        principles: Sequence[str] = (),
         parent: Event | Ref | None = None,
+        relation: Relation = "causes",
         context: Context | Here | None = None,
         origin: Origin = "agent",
         at: datetime | None = None,
     ) -> Ref:
-        """Record an observation; returns where it stands. Secrets are redacted on the way in."""
+        """Record an observation; returns where it stands. Secrets are redacted on the way in.
+
+        `relation` says what the parent is to it: it causes it, or the mark continues it, branches off or fulfills it.
+        """
         if not isinstance(text, str) or not text.strip():
             raise InvalidInput(f"a mark needs a text, not {text!r}")
+        if relation not in RELATIONS:
+            raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
+        if (purge := self._outstanding.asserted(text)) is not None:
+            raise InvalidInput(f"this was purged ({purge.told.reason}), and a mark must not bring it back")
+        if isinstance(parent, Event) and (at or self._clock()) < parent.at:
+            raise InvalidInput(f"a mark cannot come before what led to it: {parent.id} is of {parent.at.isoformat()}")
         given = [tags] if isinstance(tags, str) else tags
         data: dict[str, object] = {"text": redact(text), "tags": [tag.lstrip("#") for tag in given]}
         if why is not None:
             data["why"] = redact(why)
+        if principles:
+            data["principles"] = [redact(principle) for principle in principles]
+        if relation != "causes":
+            if parent is None and self.here.parent is None:
+                raise InvalidInput(f"a mark that {relation} something needs a parent; give what it {relation}")
+            data["relation"] = relation
         return self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
 
     async def durable(self) -> None:
@@ -208,11 +250,20 @@ class Memory:
     async def _append(self, events: Sequence[Event]) -> Appended:
         self._ageing.disturb()
         appended = await self._store.append(events)
+        if self._meanings is not None:
+            self._meanings.disturb()
         self._bell.ring()
+        self._scheduler.stir()
         if self._store.generation != self._generation:  # another process has purged: leave no copy in our segments
             self._generation = self._store.generation
             self._journal.leave()
+            await self.learn_purges()
         return appended
+
+    async def learn_purges(self) -> None:
+        """Know what was purged, so that no mark brings it back. While the store is away: what was known before."""
+        with suppress(StoreError):
+            self._outstanding = Outstanding(await self._store.purges())
 
     async def import_transcripts(
         self,
@@ -354,18 +405,53 @@ class Memory:
         async for other in chains.replay(part, speed=speed, clock=clock, sleep=sleep):
             yield other
 
-    async def search(self, query: str, *, limit: int = 10, now: datetime | None = None) -> list[Hit]:
-        """The marks that answer the query, best first; empty when none does."""
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        agent: str | None = None,
+        tags: str | Sequence[str] = (),
+        now: datetime | None = None,
+    ) -> Hits:
+        """The marks that answer the query, best first; empty when none does.
+
+        Only those from `since` on and before `until`, of this agent, and with all of these tags. Times may be phrases
+        such as "last Tuesday". A time that the query itself names raises the marks around it; `periods` of the answer
+        says how it was understood.
+        """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}")
+        now = now or self._clock()
+        given = [tags] if isinstance(tags, str) else tags
+        filters = Filters(
+            since=self._moment(since, now),
+            until=self._moment(until, now),
+            agent=agent,
+            tags=tuple(tag.lstrip("#") for tag in given),
+        )
         await self._stored()
-        return await search(self._store, query, limit=limit, now=now or self._clock())
+        likeness = {} if self._meanings is None else {"likeness": self._meanings.likeness}
+        return await search(
+            self._store, query, limit=limit, now=now, zone=self._settings.zone(), filters=filters, **likeness
+        )
+
+    def _moment(self, given: datetime | str | None, now: datetime) -> datetime | None:
+        if isinstance(given, str):
+            return moment(given, now=now, zone=self._settings.zone())
+        if given is not None and given.tzinfo is None:
+            raise InvalidInput(f"{given!r} has no time zone; give an aware time, or a text such as 'last Tuesday'")
+        return given
 
     async def brief(
         self,
         query: str = "",
         *,
         budget_tokens: int | None = None,
+        preset: Preset | None = None,
+        recency_weight: float = RECENCY_WEIGHT,
         deadline_s: float | None = None,
         now: datetime | None = None,
         is_preview: bool = False,
@@ -373,9 +459,15 @@ class Memory:
         """What an agent should know now: never over the budget, never later than the deadline, its gaps named.
 
         Sources that fail or hang are named in `missing`; nothing of theirs is raised. The receipt is an event;
-        a preview, which no agent is shown, has none.
+        a preview, which no agent is shown, has none. A `preset` is a budget by name. `recency_weight`, from 0 to 1, is
+        how much being fresh counts among crystals, beside what they say of the query.
         """
-        budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
+        if preset is not None and preset not in PRESETS:
+            raise InvalidInput(f"there is no preset {preset!r}; use one of {', '.join(PRESETS)}")
+        if budget_tokens is None:
+            budget_tokens = self._settings.brief.budget_tokens if preset is None else PRESETS[preset]
+        if not 0 <= recency_weight <= 1:
+            raise InvalidInput(f"a recency weight of {recency_weight} is not possible; give 0 to 1")
         if budget_tokens < 0:
             raise InvalidInput(f"a brief cannot have {budget_tokens} tokens; give 0 or more")
         if deadline_s is not None and not 0 < deadline_s < math.inf:
@@ -384,9 +476,17 @@ class Memory:
         started = asyncio.get_running_loop().time()
         missing = await self._flushed_within(deadline_s * LATEST_SHARE)
         left_s = deadline_s - (asyncio.get_running_loop().time() - started)
-        question = Question(query=query, now=now or self._clock(), store=self._store)
+        question = Question(
+            query=query,
+            now=now or self._clock(),
+            zone=self._settings.zone(),
+            store=self._store,
+            meanings=self._meanings,
+            meaning_s=left_s * MEANING_SHARE,
+            recency_weight=recency_weight,
+        )
         gathered = await gather(self._sources, question, deadline_s=left_s)
-        missing |= gathered.missing
+        missing |= gathered.missing | question.missing
         offered = [with_cost(passage, budget_tokens=budget_tokens) for passage in gathered.passages]
         left_tokens = room(budget_tokens, missing=missing)
         chosen, left_out = fit(offered, budget_tokens=left_tokens, day_tokens=DAY_TOKENS)
@@ -411,6 +511,160 @@ class Memory:
             return self.emit("brief", receipt(brief), origin="recalled").id
         except MicaError:
             return None  # nothing can be written; the agent's turn goes on
+
+    # -- Crystallize ------------------------------------------------------------------------------------------
+
+    async def crystallize(
+        self,
+        *,
+        level: Level = "session",
+        session: str | None = None,
+        tree: EventId | None = None,
+        since: datetime | None = None,
+        label: str | None = None,
+        digest: DigestKind | None = None,
+        dry_run: bool = False,
+    ) -> list[Crystal]:
+        """Close now what is open, up to this level, whether it is over or not; returns the crystals made, lowest first.
+
+        With `session`, only that one; with `tree`, one crystal over an event and all that followed from it. `label`
+        names an epoch. Marks that come later make a new revision. What is crystallized already is not made again. A
+        model that cannot answer raises a ModelError: nothing else is made in its place.
+        """
+        request = Request(
+            level=level,
+            session=session,
+            tree=tree,
+            since=since,
+            label=label,
+            is_forced=True,
+            is_dry=dry_run,
+            digest=await self._digest(digest),
+        )
+        return list((await self._crystallized(request)).crystals)
+
+    async def auto_crystallize(self, *, since: datetime | None = None) -> list[Crystal]:
+        """Close what is over: sessions, days, weeks, epochs; returns the crystals made. A second call makes none."""
+        request = Request(since=since, digest=await self._digest())
+        return list((await self._crystallized(request)).crystals)
+
+    async def waiting(self) -> list[Waiting]:
+        """What no crystal covers yet, and why."""
+        return list((await self._crystallized(Request(is_dry=True))).waiting)
+
+    async def commit_crystal(
+        self,
+        insight: Sequence[tuple[str, Sequence[EventId]]],
+        *,
+        sources: Sequence[EventId],
+        period: str,
+        level: Level = "session",
+        significance: Sequence[tuple[str, Sequence[EventId]]] = (),
+        principles: Sequence[tuple[str, Sequence[EventId]]] = (),
+        topics: Sequence[str] = (),
+        dropped: Mapping[EventId, str] | None = None,
+        confidence: float = 0.8,
+        label: str | None = None,
+    ) -> Crystal:
+        """Record a crystal that an agent wrote itself: statements, each with the marks it rests on.
+
+        It keeps the same laws as every other: LawBroken says which one it does not. A live crystal of the same period
+        is superseded.
+        """
+        await self._stored()
+        written = Written(
+            insight=insight, significance=significance, principles=principles, topics=topics, dropped=dropped or {}
+        )
+        return await self._crystallizer.commit(
+            written,
+            level=level,
+            period=period,
+            sources=sources,
+            confidence=confidence,
+            label=label,
+            context=self.here.context,
+        )
+
+    async def crystals(
+        self,
+        *,
+        level: Level | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = 100,
+    ) -> list[Crystal]:
+        """The crystals that stand, those that end last; oldest first."""
+        await self._stored()
+        return await self._store.crystals(CrystalQuery(level=level, since=since, until=until, limit=limit))
+
+    async def crystal(self, reference: Reference) -> Crystal:
+        """The crystal of this id or position. Raises UnknownEvent, or InvalidEvent when it is something else."""
+        return crystal_of(await self.event(reference))
+
+    async def expand(self, reference: Reference) -> list[Mark] | list[Crystal]:
+        """What a crystal rests on: its marks, or its crystals of the level below."""
+        crystal = await self.crystal(reference)
+        events = [event for event in [await self._store.event(each) for each in crystal.sources] if event is not None]
+        if crystal.level == "session":
+            return [mark_of(event) for event in events if event.name == MARK]
+        return [crystal_of(event) for event in events if event.name == CRYSTAL]
+
+    async def retract(self, reference: Reference, *, reason: str) -> EventId:
+        """Say that a mark or a crystal does not hold any more. It stays in the log; nothing finds it or rests on it."""
+        event = await self.event(reference)
+        if event.name not in (MARK, CRYSTAL):
+            raise InvalidInput(f"event {event.id} is a {event.name}; only marks and crystals are retracted")
+        ref = self.emit(RETRACTED, {"mark": event.id, "reason": redact(reason)}, parent=event, origin="user")
+        await self._stored()
+        return ref.id
+
+    async def tick(self) -> list[Ran]:
+        """Do what is due in this space and nobody else does; returns what was done."""
+        await self._stored()
+        return await self._scheduler.tick()
+
+    @cached_property
+    def _crystallizer(self) -> Crystallizer:
+        from mica.crystallize.crystallizer import Crystallizer
+
+        return Crystallizer(
+            self._store,
+            append=self._append,
+            ids=self._ids,
+            clock=self._clock,
+            calendar=self._calendar,
+            idle=timedelta(minutes=self._settings.crystals.idle_minutes),
+        )
+
+    async def _crystallized(self, request: Request) -> Crystallized:
+        await self._stored()
+        return await self._crystallizer.make(request, context=self.here.context)
+
+    async def _close_due(self) -> int:
+        request = Request(digest=await self._digest())
+        return len((await self._crystallizer.make(request, context=EMPTY)).crystals)
+
+    async def _digest(self, kind: DigestKind | None = None) -> Digester | None:
+        """The way to say what marks meant, None for their own words."""
+        if (kind or self._settings.crystals.digest) == "extractive":
+            return None
+        from mica.crystallize.crystallizer import by_model
+
+        return by_model(await self.models(), tier=self._settings.crystals.tier)
+
+    async def models(self) -> Models:
+        """The language models of `[models]`, with what they have cost in this space so far."""
+        from mica.llm.tiers import open_models
+
+        if self._models is None:
+            models = open_models(self._settings, space=self._space, record=self._record_spending)
+            for event in await self.events(EventQuery(names=("model.reserved", "model.spent"), limit=None)):
+                models.ledger.restore(event.name, event.data, at=event.at)
+            self._models = models
+        return self._models
+
+    def _record_spending(self, name: str, told: Mapping[str, object]) -> None:
+        self.emit(name, told, origin="tool")
 
     async def overview(self) -> Overview:
         """What agents did lately in this space."""
@@ -483,7 +737,13 @@ class Memory:
         await (self._stored() if dry_run else self._folding.clear())
         known = frozenset([(await self.event(reference)).id for reference in ids])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
-        return await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
+        purged = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
+        if not dry_run:
+            if self._models is not None:
+                self._models.cache.clear()
+            await self.learn_purges()
+            await self._close_due()  # what rested on it is made anew from what is left
+        return purged
 
     async def retain(self, *, dry_run: bool = False) -> Retained:
         """Purge bulk events whose time is over, as `[retention]` is set; archived first where a folder is set.
@@ -515,7 +775,26 @@ class Memory:
     async def rebuild(self) -> int:
         """Derive again what is derived from the log; returns the number of events read."""
         await self._stored()
-        return await self._store.rebuild()
+        count = await self._store.rebuild()
+        await self.embed()
+        return count
+
+    async def embed(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
+        """Make the vectors that marks are missing, the latest first; returns how many. Nothing without a model.
+
+        A process that stays does this by itself, when nothing was stored for a while.
+        """
+        if self._meanings is None:
+            return 0
+        await self._stored()
+        return await self._meanings.catch_up(on_progress=on_progress)
+
+    async def without_vector(self) -> int | None:
+        """How many marks have no vector yet; None when meaning does not count here."""
+        if self._meanings is None:
+            return None
+        await self._stored()
+        return await self._meanings.missing()
 
     async def age(
         self,
@@ -542,7 +821,12 @@ class Memory:
             return
         self._is_closed = True
         try:
+            await self._scheduler.close()
+            if self._models is not None:
+                await self._models.close()
             await self._ageing.close()
+            if self._meanings is not None:
+                await self._meanings.close()
             await self._folding.close()
         finally:
             self._journal.close()
@@ -552,8 +836,17 @@ class Memory:
 class Opening:
     """A memory about to be opened: `await` it, or use it as `async with`."""
 
-    def __init__(self, target: str | Path | None, settings: Settings | None, clock: Clock, *, must_exist: bool) -> None:
+    def __init__(
+        self,
+        target: str | Path | None,
+        settings: Settings | None,
+        clock: Clock,
+        *,
+        must_exist: bool,
+        encoder: Encoder | None,
+    ) -> None:
         self._target = target
+        self._encoder = encoder
         self._must_exist = must_exist
         self._settings = settings
         self._clock = clock
@@ -574,9 +867,12 @@ class Opening:
 
     async def _open(self) -> Memory:
         settings = self._settings or load_settings()
+        encoder = self._encoder or chosen(settings.semantic)
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
-        return Memory(store, settings=settings, clock=self._clock)
+        memory = Memory(store, settings=settings, clock=self._clock, encoder=encoder)
+        await memory.learn_purges()
+        return memory
 
 
 def open(
@@ -585,10 +881,12 @@ def open(
     settings: Settings | None = None,
     clock: Clock = utc_now,
     must_exist: bool = False,
+    encoder: Encoder | None = None,
 ) -> Opening:
     """Open a space: a file, `postgresql://…`, `:memory:`, or nothing for the space of the current directory.
 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. One that is not
-    there is made, or raises UnknownSpace where it must exist.
+    there is made, or raises UnknownSpace where it must exist. `encoder` makes vectors in place of the one that the
+    settings ask for.
     """
-    return Opening(target, settings, clock, must_exist=must_exist)
+    return Opening(target, settings, clock, must_exist=must_exist, encoder=encoder)

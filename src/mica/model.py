@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
@@ -30,6 +31,8 @@ Clock: TypeAlias = Callable[[], datetime]
 
 MARK = "mark"
 REFUSED = "event.refused"  # stands in place of an event that could not be stored as it was
+CRYSTAL = "crystal.made"  # the event that a crystal is
+RETRACTED = "mark.retracted"  # says that a mark, or a crystal, does not hold any more, and why
 PURGED = "event.purged"  # stands in place of an event whose content was purged
 NAME_CHARACTERS_MAX = 200  # a name is a word for a kind of event; longer ones are data in the wrong place
 CHECKED_MAX = 10_000  # words of contexts remembered as checked
@@ -89,6 +92,11 @@ def split_id(identifier: str) -> tuple[WriterId, int]:
     return WriterId(match[1]), int(match[2], 16)
 
 
+def is_id(text: str) -> bool:
+    """Whether this is the id of some event."""
+    return _EVENT_ID.fullmatch(text) is not None
+
+
 def _base32(number: int) -> str:
     return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -5, -5))
 
@@ -121,22 +129,18 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 return  # as almost always: contexts have most of their words in common
         except TypeError:
             pass  # something that is no text
-        given = [value for value in fields if value is not None]
-        for name, value in zip(self.__struct_fields__, fields, strict=False):
-            if value is not None:
-                _check_label(name, value)
-        for name, value in self.labels:
+        named = zip(self.__struct_fields__, fields, strict=False)
+        given = [(name, value) for name, value in named if value is not None] + [*self.labels]
+        for name, value in given:
             _check_label(name, value)
-            given += name, value
         if len(_checked) > CHECKED_MAX:
             _checked.intersection_update({None})
             _checked_labels.clear()
-        _checked.update(given)
-        _checked_labels.update(given)
+        _checked.update(chain.from_iterable(given))
+        _checked_labels.update(chain.from_iterable(given))
 
-    def with_(
+    def with_(  # noqa: PLR0917 - by place: a block is opened for every few events
         self,
-        *,
         labels: Mapping[str, str] | None = None,
         session: str | None = None,
         agent: str | None = None,
@@ -145,13 +149,20 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         correlation: str | None = None,
     ) -> Context:
         """This context with some fields replaced and labels added. Raises InvalidContext on a bad value."""
+        if self is not EMPTY:
+            session = self.session if session is None else session
+            agent = self.agent if agent is None else agent
+            user = self.user if user is None else user
+            task = self.task if task is None else task
+            correlation = self.correlation if correlation is None else correlation
+            labels = {**dict(self.labels), **labels} if labels else dict(self.labels)
         context = Context(
-            session=self.session if session is None else session,
-            agent=self.agent if agent is None else agent,
-            user=self.user if user is None else user,
-            task=self.task if task is None else task,
-            correlation=self.correlation if correlation is None else correlation,
-            labels=tuple(sorted({**dict(self.labels), **labels}.items())) if labels else self.labels,
+            session=session,
+            agent=agent,
+            user=user,
+            task=task,
+            correlation=correlation,
+            labels=tuple(sorted(labels.items())) if labels else (),
         )
         context.check()
         return context
@@ -168,6 +179,8 @@ def _context_id(context: Context) -> ContextId:
 
 
 def _check_label(name: str, value: object) -> None:
+    if isinstance(name, str) and isinstance(value, str) and _checked_labels.issuperset((name, value)):
+        return
     if isinstance(value, Mapping):
         keywords = ", ".join(f"{key}={inner!r}" for key, inner in value.items())
         raise InvalidContext(f"context {name}={value!r} is a mapping; give labels as keywords: context({keywords})")
@@ -446,11 +459,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 # -- Tombstones -----------------------------------------------------------------------------------------------
 
 
-class Tombstone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left to say of a purged event, apart from its place."""
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is left to say of a purged event, apart from its place: what it ended stays ended."""
 
     purge: EventId  # the event that records the purge
     reason: Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS_MAX)]
+    supersedes: tuple[EventId, ...] = ()
+    retracts: EventId | None = None
 
 
 def is_tombstone(event: Event) -> bool:
@@ -459,7 +474,22 @@ def is_tombstone(event: Event) -> bool:
 
 def tombstone(event: Event, told: Tombstone) -> Event:
     """What stands in place of a purged event: its id, its time and its place, nothing of its content."""
-    return msgspec.structs.replace(event, name=PURGED, body=msgspec.json.encode(told), context=EMPTY, error=False)
+    body = msgspec.json.encode(_left(event, told))
+    return msgspec.structs.replace(event, name=PURGED, body=body, context=EMPTY, error=False)
+
+
+def _left(event: Event, told: Tombstone) -> Tombstone:
+    """What a tombstone says: ids and nothing else of the content."""
+    ended = _Ended()
+    if event.name in (CRYSTAL, RETRACTED, PURGED):
+        with suppress(msgspec.DecodeError):  # one that no store takes ends nothing
+            ended = _ended_decoder.decode(event.body)
+    retracts = {RETRACTED: ended.mark, PURGED: ended.retracts}.get(event.name)
+    return msgspec.structs.replace(
+        told,
+        supersedes=tuple(filter(is_id, ended.supersedes)),
+        retracts=retracts if retracts is not None and is_id(retracts) else None,
+    )
 
 
 def tombstone_of(event: Event) -> Tombstone:
@@ -468,16 +498,30 @@ def tombstone_of(event: Event) -> Tombstone:
         told = _tombstone_decoder.decode(event.body)
     except msgspec.DecodeError as error:
         raise InvalidEvent(f"event {event.id!r} is no tombstone: {error}") from error
-    split_id(told.purge)
+    for identifier in (told.purge, *told.supersedes, *([told.retracts] if told.retracts else ())):
+        split_id(identifier)
     if event.context != EMPTY:
         raise InvalidEvent(f"event {event.id!r} is a tombstone with a context; a tombstone has no content")
     return told
 
 
+class _Ended(msgspec.Struct):
+    """What an event says that others are no more."""
+
+    supersedes: tuple[EventId, ...] = ()
+    mark: EventId | None = None
+    retracts: EventId | None = None
+
+
 _tombstone_decoder = msgspec.json.Decoder(Tombstone)
+_ended_decoder = msgspec.json.Decoder(_Ended)
 
 
 # -- Marks and what a ranker sees of them ----------------------------------------------------------------------
+
+
+Relation = Literal["causes", "continues", "branches", "fulfills"]
+RELATIONS: tuple[Relation, ...] = ("causes", "continues", "branches", "fulfills")  # what led to a mark: the first
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -488,6 +532,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     tags: tuple[str, ...] = ()
     why: str | None = None
+    principles: tuple[str, ...] = ()
+    relation: Relation | None = None  # what it is to its parent
     origin: Origin = "agent"
     session: str | None = None
     agent: str | None = None
@@ -507,6 +553,8 @@ def mark_of(event: Event) -> Mark:
         at=event.at,
         tags=body.tags,
         why=body.why,
+        principles=body.principles,
+        relation=body.relation or (None if event.parent_id is None else "causes"),
         origin=event.origin,
         session=event.context.session,
         agent=event.context.agent,
@@ -530,6 +578,8 @@ class _MarkData(msgspec.Struct):
     text: str
     tags: tuple[Tag, ...] = ()
     why: str | None = None
+    principles: tuple[str, ...] = ()
+    relation: Relation | None = None
 
 
 _mark_decoder = msgspec.json.Decoder(_MarkData)
@@ -559,6 +609,18 @@ class Postings(msgspec.Struct, frozen=True, kw_only=True):
     marks: int
     mean_length: float
     length_spread: float  # variance of the natural logarithm of the lengths
+    containing: dict[str, int] = {}  # how many marks contain a term, where not all of them are listed
+
+    def held(self, term: str) -> int:
+        """How many marks contain a term."""
+        return self.containing.get(term, len(self.by_term.get(term, ())))
+
+
+class Vectors(msgspec.Struct, frozen=True):
+    """What a model made of marks: a vector for each, as the model wrote it."""
+
+    count: int  # of all that the store has of this model
+    rows: tuple[tuple[int, bytes], ...]  # in order of position
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
@@ -584,6 +646,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # the name of the source that offered it
     kind: str = MARK  # what the reader is told it is: prompt, commit, files …
     handle: str = ""  # by which a person can ask for it again
+    stands_for: frozenset[EventId] = frozenset()  # what is not shown beside it; the first of `sources` when it is empty
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,12 +11,16 @@ import os
 import sys
 import tomllib
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import msgspec
 
 from mica.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 
 class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,6 +28,18 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     budget_tokens: Annotated[int, msgspec.Meta(ge=0)] = 2_000
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
+
+
+DigestKind = Literal["extractive", "model"]
+
+
+class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When marks become crystals."""
+
+    auto: bool = True  # whoever is active closes what is due; a day ends at midnight in `time_zone`
+    idle_minutes: Annotated[float, msgspec.Meta(gt=0)] = 30  # after which a session is over
+    digest: DigestKind = "extractive"  # in the words of the marks, or as a model says it
+    tier: Tier = "routine"  # of the model
 
 
 Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
@@ -44,6 +60,86 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     )
 
 
+Tier = Literal["routine", "interactive", "investigative", "critical"]
+Chain = str | tuple[str, ...]  # `provider:model`, or several in the order in which they are tried
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Secret:
+    """A key. Nothing shows it; `reveal` tells it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+
+class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which models serve which kind of task. A tier that is not named takes the default model."""
+
+    routine: Chain = ()  # summaries, phrasing: the cheapest
+    interactive: Chain = ()  # somebody waits
+    investigative: Chain = ()  # many steps, patience
+    critical: Chain = ()  # what cannot be undone: the strongest
+
+
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a provider is reached. The key itself is never in a file: the variable that holds it is named."""
+
+    api_key_env: str | None = None  # else <PROVIDER>_API_KEY
+    base_url: str | None = None
+    requests_per_minute: Positive | None = None
+    threads: Annotated[int, msgspec.Meta(ge=1)] = 1  # of a local model; more than idle cores make it slower
+
+
+class KnownModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What you know of a model, where it differs from what mica detects."""
+
+    window_tokens: Annotated[int, msgspec.Meta(ge=256)] | None = None
+    json: bool | None = None
+    tools: bool | None = None
+    images: bool | None = None
+    dollars_in: Annotated[float, msgspec.Meta(ge=0)] | None = None  # for a million tokens
+    dollars_out: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    price_at: date | None = None  # when the price was looked up
+
+
+class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be spent at most, by everybody or by one agent or tier. Days and months are UTC."""
+
+    agent: str | None = None
+    tier: Tier | None = None
+    tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    dollars: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    per: Literal["day", "month", "ever"] = "day"
+
+
+class ModelsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Language models. None is asked unless one is named here."""
+
+    default_provider: str | None = None  # of names without one
+    default_model: str | None = None  # for tiers that are not set
+    tiers: TierSettings = TierSettings()
+    providers: dict[str, ProviderSettings] = {}
+    known: dict[str, KnownModel] = {}
+    budgets: tuple[BudgetSettings, ...] = ()
+    attempts_max: Annotated[int, msgspec.Meta(ge=1, le=10)] = 3  # with one model, before the next is tried
+    timeout_s: Positive = 60.0  # until the answer, or until the next piece of a streamed one
+
+    def chain(self, tier: Tier) -> tuple[str, ...]:
+        """The models of a tier by their whole names, in the order in which they are tried."""
+        chain: Chain = getattr(self.tiers, tier) or self.default_model or ()
+        names = (chain,) if isinstance(chain, str) else chain
+        prefix = f"{self.default_provider}:" if self.default_provider else ""
+        return tuple(name if ":" in name else prefix + name for name in names)
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set, with its default."""
 
@@ -51,11 +147,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     transcripts: Path  # where Claude Code keeps its transcripts
     store: str | None = None  # a file or address used in place of the directory's own space
     brief: BriefSettings = BriefSettings()
+    crystals: CrystalSettings = CrystalSettings()
     retention: RetentionSettings = RetentionSettings()
+    models: ModelsSettings = ModelsSettings()
+    keys: dict[str, Secret] = {}  # of the providers that are named, from their variables
+    semantic: Literal["auto", "on", "off"] = "auto"  # whether meaning counts in search; auto: when it is installed
+    time_zone: str | None = None  # by which days and weeks are told, as in Europe/Berlin; None: this machine's
     carrier: dict[str, str] = {}  # trace fields that the parent process handed down
+
+    def zone(self) -> ZoneInfo | None:
+        """The asker's time zone; None for this machine's. Raises InvalidSettings when there is no such zone."""
+        if self.time_zone is None:
+            return None
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+        try:
+            return ZoneInfo(self.time_zone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise InvalidSettings(f"time_zone is {self.time_zone!r}; name one such as Europe/Berlin") from error
 
 
 CARRIER = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
+FROM_ENVIRONMENT = ("carrier", "keys")  # what no file sets
 
 
 def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
@@ -68,12 +181,33 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
         "transcripts": str(Path(environment.get("CLAUDE_CONFIG_DIR") or user_home / ".claude") / "projects"),
         **_read(path, required=bool(environment.get("MICA_CONFIG"))),
     }
+    for name in FROM_ENVIRONMENT:
+        if name in values:
+            raise InvalidSettings(f"{path}: `{name}` is not for a file: it comes from the environment")
     _override(values, environment)
     values["carrier"] = {name: environment[name] for name in CARRIER if name in environment}
     try:
-        return msgspec.convert(values, Settings, strict=False, dec_hook=_as_path)
+        settings = msgspec.convert(values, Settings, strict=False, dec_hook=_as_path)
+        settings.zone()
+        return msgspec.structs.replace(settings, keys=_keys(settings.models, environment))
     except msgspec.ValidationError as error:
         raise InvalidSettings(f"{_origin(str(error), environment) or path}: {error}") from error
+
+
+def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, Secret]:
+    """The keys of providers that a tier or a section names; of no others."""
+    named = {name.partition(":")[0] for tier in get_args(Tier) for name in models.chain(tier)} | set(models.providers)
+    keys = {}
+    for provider in named:
+        variable = getattr(models.providers.get(provider), "api_key_env", None) or key_variable(provider)
+        if value := environment.get(variable):
+            keys[provider] = Secret(value)
+    return keys
+
+
+def key_variable(provider: str) -> str:
+    """Where the key of a provider is looked for: OPENAI_API_KEY, also for `openai-chat`."""
+    return f"{provider.partition('-')[0].upper()}_API_KEY"
 
 
 def _origin(error: str, environment: Mapping[str, str]) -> str | None:
@@ -104,7 +238,7 @@ def _read(path: Path, *, required: bool) -> dict[str, object]:
 
 def _override(values: dict[str, object], environment: Mapping[str, str]) -> None:
     for field in msgspec.structs.fields(Settings):
-        if field.name == "carrier":
+        if field.name in FROM_ENVIRONMENT:
             continue
         section = field.type if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct) else None
         if section is None:

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mica import tokens
-from mica.crystallize import Digest, Source, Statement, count_mentions, extract, merge, shipped
+from mica.crystallize.digest import Digest, Source, Statement, count_mentions, extract
+from mica.crystallize.salience import merge, shipped
 from mica.errors import InvalidInput
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -130,7 +131,7 @@ def test_another_process_gives_the_same_bytes() -> None:
     import subprocess
 
     code = (
-        "import msgspec, sys; from mica.crystallize import Source, extract; "
+        "import msgspec, sys; from mica.crystallize.digest import Source, extract; "
         "sources = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Source]); "
         "sys.stdout.buffer.write(msgspec.json.encode(extract(sources, budget_tokens=60)))"
     )

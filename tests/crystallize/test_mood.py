@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mica.crystallize import Mood, Source, blend, mood, similarity
+from mica.crystallize.digest import Source
+from mica.crystallize.mood import blend, mood, similarity
+from mica.crystals import Mood
 
 SEVEN = ("warmth", "weight", "tempo", "texture", "brightness", "saturation", "complexity")
 

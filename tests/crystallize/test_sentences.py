@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mica.crystallize import split
+from mica.crystallize.sentences import split
 
 
 @given(text=st.text())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from mica.errors import StoreUnavailable
-from mica.model import Passage, Postings
+from mica.model import Passage
 from mica.select.gather import gather
 from mica.select.sources import Question
 from mica.select.sources.marks import Marks
@@ -108,7 +108,7 @@ async def test_a_failure_after_the_deadline_is_nobodys_business() -> None:
     class Unsteady(EphemeralStore):
         """Away: it says so only when it is asked no more."""
 
-        async def postings(self, wanted: Sequence[str]) -> Postings:
+        async def agents(self) -> list[str]:
             searched.set()
             try:
                 await asyncio.Event().wait()

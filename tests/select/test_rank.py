@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mica.model import EventId, Mark, Origin, Posting, Postings, Text
-from mica.select.rank import NEIGHBOURS, TERMS_MAX, Hit, Period, length_factor, parse, periods, rank, rarity, shortlist
+from mica.select.rank import NEIGHBOURS, TERMS_MAX, Hit, length_factor, parse, rank, rarity, shortlist
 from mica.store.protocol import gathered
 from mica.words import terms, words
 
@@ -268,44 +268,6 @@ def test_a_date_in_the_question_raises_marks_of_that_time() -> None:
 
     assert found(shelf.search("Why did the release fail in March?")) == [2, 1]
     assert found(shelf.search("Why did the release fail?")) == [1, 2]
-
-
-def day(month: int, number: int, *, year: int = 2025) -> datetime:
-    return datetime(year, month, number, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("question", "start", "end"),
-    [
-        ("on 2025-03-05", day(3, 5), day(3, 6)),
-        ("on 5 March, 2024", day(3, 5, year=2024), day(3, 6, year=2024)),
-        ("on the 5th of March 2024", day(3, 5, year=2024), day(3, 6, year=2024)),
-        ("on March 5", day(3, 5), day(3, 6)),
-        ("on October 5th", day(10, 5, year=2024), day(10, 6, year=2024)),
-        ("in December 2023", day(12, 1, year=2023), day(1, 1, year=2024)),
-        ("in May", day(5, 1), day(6, 1)),
-        ("in July", day(7, 1, year=2024), day(8, 1, year=2024)),
-        ("during 2023", day(1, 1, year=2023), day(1, 1, year=2024)),
-        ("yesterday", NOW - timedelta(days=1.5), NOW - timedelta(days=0.5)),
-        ("what was done today", NOW - timedelta(days=0.5), NOW + timedelta(days=0.5)),
-        ("two weeks ago", NOW - timedelta(days=17.5), NOW - timedelta(days=10.5)),
-        ("10 days ago", NOW - timedelta(days=10.5), NOW - timedelta(days=9.5)),
-        ("a couple of days ago", NOW - timedelta(days=2.5), NOW - timedelta(days=1.5)),
-        ("last week", NOW - timedelta(days=10.5), NOW),
-        ("in the past 3 days", NOW - timedelta(days=3.5), NOW),
-    ],
-)
-def test_dates_are_read_from_a_question(question: str, start: datetime, end: datetime) -> None:
-    assert periods(question, now=NOW) == (Period(start, end),)
-
-
-@pytest.mark.parametrize("question", ["on 31 April", "march on, you may", "2025-13-45", "port 8080", "the last one"])
-def test_what_is_no_date_is_not_read_as_one(question: str) -> None:
-    assert periods(question, now=NOW) == ()
-
-
-def test_several_dates_are_several_periods() -> None:
-    assert len(periods("between August 11 and August 15 2023, and in May", now=NOW)) == 3
 
 
 # -- Nothing --------------------------------------------------------------------------------------------------

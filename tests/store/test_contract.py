@@ -10,7 +10,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mica.model import Appended, EventQuery, tombstone, writer_named
+from mica.crystals import CrystalQuery
+from mica.errors import InvalidEvent, LawBroken
+from mica.model import CRYSTAL, MARK, Appended, Event, EventQuery, tombstone, writer_named
 from mica.store.ephemeral import EphemeralStore
 from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
@@ -18,6 +20,7 @@ from mica.store.sqlite import SqliteStore
 from mica.testing import History, StoreContract, histories
 from mica.testing.builders import START_AT, build
 from mica.testing.contract import TOLD
+from mica.testing.crystals import proposals
 from mica.testing.postgres import Server
 from mica.words import terms
 
@@ -68,6 +71,20 @@ async def answers(store: Store, history: History) -> list[object]:
             await store.descendants(event.id),
             await store.descendants(event.id, depth=1),
         ]
+        if event.name in (MARK, CRYSTAL):
+            found.append(await store.citing([event.id]))
+    crystals = [
+        CrystalQuery(is_live=None, limit=None),
+        CrystalQuery(limit=2),
+        CrystalQuery(is_live=False),
+        CrystalQuery(is_sealed=True),
+        CrystalQuery(is_stale=True, is_live=None),
+        CrystalQuery(level="session", is_sealed=False, is_stale=False),
+        CrystalQuery(period="session:x", since=START_AT + timedelta(seconds=3), until=START_AT + timedelta(seconds=9)),
+    ]
+    found += [await store.crystals(each) for each in crystals]
+    found += [await store.unsealed(limit=limit) for limit in (0, 2, 100)]
+    found += [await store.citing([event.id for event in history[:3]])]
     found += [
         await store.postings(terms("cookie session redirect 数据 42")),
         await store.texts(range(len(history) + 2)),
@@ -175,3 +192,82 @@ async def test_random_histories_get_the_same_answers_from_sqlite(history: Histor
 async def test_random_histories_get_the_same_answers_from_postgresql(server: Server, history: History) -> None:
     """E-13, K-31: and the same from a server that many spaces share."""
     await answer_alike(await PostgresStore.open(server.address()), history)
+
+
+# -- Crystals -------------------------------------------------------------------------------------------------
+
+
+async def verdict(store: Store, event: Event) -> str:
+    """What a store says to a proposal: the law that it breaks, or what else is wrong with it."""
+    try:
+        await store.append([event])
+    except LawBroken as error:
+        return error.law
+    except InvalidEvent:
+        return "no event"
+    return "taken"
+
+
+async def judge_alike(store: Store, proposed: History, purged: set[int], *, with_crystals: bool) -> None:
+    """Propose events one by one, then purge some: every verdict and every answer is that of the reference."""
+    reference = EphemeralStore()
+    taken: History = []
+    try:
+        for event in proposed:
+            right = await verdict(reference, event)
+            assert await verdict(store, event) == right, event
+            taken += [event] * (right == "taken")
+        right_answers = await answers(reference, taken)
+        assert await reference.verify() == []
+
+        assert await answers(store, taken) == right_answers
+        assert [event.body for event in await store.log(0, limit=1_000)] == [event.body for event in taken]
+        for keep in (store.rebuild, lambda: age_in_part(store), store.rebuild):
+            await keep()
+            assert await answers(store, taken) == right_answers
+
+        chosen = [event.id for number, event in enumerate(taken) if number in purged]
+        resting = await reference.citing(chosen)
+        assert await store.citing(chosen) == resting
+        for each in (reference, store):
+            await each.bury([*chosen, *resting] if with_crystals else chosen, TOLD)
+        right_answers = await answers(reference, taken)
+        assert await answers(store, taken) == right_answers
+        assert not with_crystals or await store.verify() == []
+        for each in (store, reference):
+            await each.rebuild()
+            assert await answers(each, taken) == right_answers
+    finally:
+        await store.close()
+
+
+PROPOSALS = {"proposed": proposals(), "purged": st.sets(st.integers(0, 15), max_size=4), "with_crystals": st.booleans()}
+
+
+@given(**PROPOSALS)
+async def test_random_crystals_keep_every_law_in_memory(
+    proposed: History, purged: set[int], with_crystals: bool
+) -> None:
+    """B-12, B-13, B-14, B-15, B-16, TB-02, TB-05: what is taken stands the same when it is derived again."""
+    await judge_alike(EphemeralStore(), proposed, purged, with_crystals=with_crystals)
+
+
+@settings(max_examples=50)
+@given(**PROPOSALS)
+async def test_random_crystals_are_judged_alike_by_sqlite(
+    proposed: History, purged: set[int], with_crystals: bool
+) -> None:
+    """B-12, B-13, B-14, B-15, B-16, TB-02, TB-05, TB-16: taken or refused by the same law, also when aged."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = await SqliteStore.open(Path(folder) / "space.db")
+        await judge_alike(store, proposed, purged, with_crystals=with_crystals)
+
+
+@settings(max_examples=15)
+@given(**PROPOSALS)
+async def test_random_crystals_are_judged_alike_by_postgresql(
+    server: Server, proposed: History, purged: set[int], with_crystals: bool
+) -> None:
+    """B-12, B-13, B-14, B-15, B-16, TB-02, TB-05, TB-16: taken or refused by the same law, also after rebuilds."""
+    store = await PostgresStore.open(server.address())
+    await judge_alike(store, proposed, purged, with_crystals=with_crystals)

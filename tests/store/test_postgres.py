@@ -36,19 +36,21 @@ from mica.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from mica.model import Appended, Context, Event, EventId, EventQuery, new_writer, writer_named
+from mica.model import RETRACTED, Appended, Context, Event, EventId, EventQuery, new_writer, writer_named
 from mica.settings import Settings
 from mica.store import postgres, postgres_query, postgres_server
 from mica.store.postgres import PostgresStore, prepare
 from mica.store.postgres_append import CHUNK_EVENTS
 from mica.store.postgres_server import migrations, parse_address
 from mica.testing import HandClock, build
+from mica.testing.crystals import TEXT, build_crystal, draft_of
 from mica.testing.pooler import pooled
 from mica.testing.postgres import APP, LOCKED, OTHER, OWNER, STRANGER, Server
 
 SCHEMA_FILE = Path(postgres.__file__).parent / "schema" / "postgres.sql"
 WALLED = {
     "writers", "names", "sessions", "contexts", "payloads", "keys", "events", "texts", "terms", "postings", "work",
+    "crystals", "crystal_sources", "retractions",
 }  # fmt: skip
 _numbers = count(1)
 
@@ -218,7 +220,9 @@ async def counts(connection: Any, schema: str = "mica") -> dict[str, int]:  # no
 async def filled(store: PostgresStore) -> None:
     """Something in every table."""
     context = Context(session="s1", agent="scout")
-    await store.append([build(1, "mark", {"text": "secret plan"}, context=context), build(2, data={"x": "y" * 6_000})])
+    mark = build(1, "mark", {"text": f"secret plan: {TEXT}"}, context=context)
+    await store.append([mark, build(2, data={"x": "y" * 6_000}), build_crystal(3, draft_of([mark]))])
+    await store.append([build(4, RETRACTED, {"mark": build(2).id})])
     await store.plan("crystallize", due_at=build(1).at)
 
 
@@ -279,7 +283,7 @@ async def test_another_space_is_out_of_reach_even_for_hand_written_sql(server: S
             ):
                 with pytest.raises(asyncpg.InsufficientPrivilegeError):
                     await connection.execute(statement)
-        assert len(await theirs.events(EventQuery())) == 2
+        assert len(await theirs.events(EventQuery())) == 4
         assert await theirs.verify() == []
 
 
@@ -300,9 +304,9 @@ async def test_a_role_enters_only_spaces_that_are_its_own(server: Server) -> Non
             await connection.execute(f"UPDATE mica.spaces SET role = '{OTHER}' WHERE name = '{name}'")
 
         async with opened(server.address(role=OTHER, space=name)) as handed_over:
-            assert len(await handed_over.events(EventQuery())) == 2
+            assert len(await handed_over.events(EventQuery())) == 4
         with pytest.raises(StoreUnavailable, match="another role"):
-            await mine.append([build(3)])
+            await mine.append([build(5)])
         with pytest.raises(StoreUnavailable, match="another role"):
             await mine.events(EventQuery())  # an empty answer would say that nothing is known
 

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from mica.errors import StoreUnavailable
-from mica.model import Appended, Context, Tombstone, tombstone
+from mica.model import CRYSTAL, RETRACTED, Appended, Context, Tombstone, tombstone, tombstone_of
 from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
 from mica.store.purging import Outstanding, Selection
@@ -251,3 +251,19 @@ async def test_what_a_server_keeps_is_said(server: Server, role: str, said: str)
 def test_a_tombstone_of_a_tombstone_is_itself() -> None:
     stone = tombstone(build(1, context=NAMED), TOLD)
     assert tombstone(stone, TOLD) == stone
+
+
+def test_a_tombstone_keeps_ids_and_nothing_else() -> None:
+    """K-53: what an event names as superseded or retracted may be any text, until a store has seen it."""
+    known = build(7).id
+    for event, left in (
+        (build(1, CRYSTAL, {"supersedes": [known, NEEDLE], "text": NEEDLE}), {"supersedes": [known]}),
+        (build(1, CRYSTAL, {"supersedes": NEEDLE}), {}),
+        (build(1, RETRACTED, {"mark": known, "reason": NEEDLE}), {"retracts": known}),
+        (build(1, RETRACTED, {"mark": NEEDLE}), {}),
+        (build(1, "other", {"supersedes": [known], "mark": known}), {}),
+    ):
+        stone = tombstone(event, TOLD)
+        assert stone.data == {"purge": TOLD.purge, "reason": TOLD.reason} | left
+        assert tombstone(stone, TOLD) == stone
+        tombstone_of(stone)

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from mica.cli import chains, events, flow, importing, keeping, marks, purging, start
+from mica.cli import chains, crystals, events, flow, importing, keeping, marks, purging, start
 from mica.errors import MicaError
 
 
@@ -40,11 +40,18 @@ for command in (
     marks.mark,
     marks.search,
     marks.brief,
+    crystals.crystallize,
+    crystals.crystals,
+    crystals.expand,
+    crystals.retract,
+    crystals.tick,
+    events.tree,
     events.events,
     chains.sessions,
     keeping.doctor,
     keeping.verify,
     keeping.rebuild,
+    keeping.embed,
     keeping.age,
     keeping.copy,
     purging.purge,
@@ -66,6 +73,12 @@ for command in (
     flow.import_,
 ):
     events.events.add_command(command)
+
+
+def km() -> None:
+    """The `km` command: a mark in two letters."""
+    sys.argv[1:1] = ["mark"]
+    main()
 
 
 def main() -> None:

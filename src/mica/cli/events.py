@@ -157,7 +157,7 @@ def event_text(event: Event, width: int) -> str:
     colour = "red" if event.error else "cyan"
     data = event.data
     said = data.get("text") or data.get("command") or (data.get("reason") if is_tombstone(event) else None)
-    parts = [part for part in (_place(data), said) if isinstance(part, str)]
+    parts = [part for part in (data.get("relation"), _place(data), said) if isinstance(part, str)]
     shown = ": ".join(parts) or event.body[: 4 * width].decode("utf-8", "replace")
     failed = "✗ " if event.error else ""  # colour alone does not get through a pipe, nor to every eye
     return (

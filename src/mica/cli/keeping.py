@@ -32,6 +32,7 @@ async def doctor(memory: Memory, output: Output) -> None:
     sizes = await memory.sizes()
     waiting = await memory.unread(_transcripts_of(memory.location))
     waiting_events, waiting_bytes = await memory.backlog()
+    unread = await memory.without_vector()
     problems = await memory.verify() + memory.damaged
     advice = list(problems)
     if waiting_events:
@@ -40,6 +41,8 @@ async def doctor(memory: Memory, output: Output) -> None:
         )
     if waiting:
         advice.append(f"{counted(len(waiting), 'transcript')} with something new: run `mica import claude-code`")
+    if unread:
+        advice.append(f"{counted(unread, 'mark')} without a vector yet: run `mica embed`, or let a process stay")
     if not sizes.events:
         advice.append("this space is empty: run `mica up`, or `mica mark` a first observation")
     document = {
@@ -54,6 +57,7 @@ async def doctor(memory: Memory, output: Output) -> None:
         "blocks": sizes.blocks,
         "size_bytes": sizes.size_bytes,
         "transcripts_waiting": len(waiting),
+        "marks_without_vector": unread,
         "backlog": {"events": waiting_events, "size_bytes": waiting_bytes},
         "problems": problems,
         "advice": advice,
@@ -84,6 +88,26 @@ def _transcripts_of(location: str) -> list[Path]:
         return []
     found = planned(settings.transcripts, settings=settings, into=None)
     return [file for plan in found.plans if str(plan.target) == location for file in plan.files]
+
+
+@click.command()
+@memory_command
+async def embed(memory: Memory, output: Output) -> None:
+    """Make the vectors that marks are missing, the latest first, so that search finds them by their meaning.
+
+    Needs the extra `semantic`. A process that stays does this by itself.
+
+    Example: mica embed
+    """
+    if await memory.without_vector() is None:
+        raise click.UsageError("search by meaning is not installed or set to off; pip install 'mica[semantic]'")
+    with Console(stderr=True).status("") as status:
+        made = await memory.embed(on_progress=lambda count: status.update(f"{count:,} marks"))
+
+    def for_people(console: Console) -> None:
+        console.print(f"{counted(made, 'vector')} made" if made else "Every mark has its vector.")
+
+    output.show({"vectors": made}, for_people)
 
 
 @click.command()

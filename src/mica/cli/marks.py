@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
+from typing import cast
 
 import click
 import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Output, counted, local, making_command, memory_command, one_line
+from mica.cli.output import Moment, Output, counted, local, making_command, memory_command, one_line
 from mica.errors import StoreError
-from mica.memory import Memory
+from mica.memory import PRESETS, Memory, Preset
+from mica.model import RELATIONS, Origin, Relation
 from mica.observe.redact import redact
+from mica.select.sources import RECENCY_WEIGHT
 
 
 @click.command()
 @click.argument("text", nargs=-1)
 @click.option("--tag", "tags", multiple=True, help="A tag, such as gotcha or decision; may be given again.")
 @click.option("--why", help="Why it matters.")
+@click.option("--principle", "principles", multiple=True, help="A rule that follows from it; may be given again.")
 @click.option("--parent", metavar="ID", help="The event that led to this: an id or a position.")
+@click.option(
+    "--relation",
+    type=click.Choice(RELATIONS),
+    default="causes",
+    show_default=True,
+    help="What the parent is to it: its cause, or what it continues, branches off or fulfills.",
+)
+@click.option("--lines", is_flag=True, help="Every line of standard input is a mark of its own.")
 @click.option("--session", help="The session it belongs to.")
 @click.option("--agent", help="The agent that observed it; without it, you did.")
 @making_command
@@ -30,7 +43,10 @@ async def mark(
     text: tuple[str, ...],
     tags: tuple[str, ...],
     why: str | None,
+    principles: tuple[str, ...],
     parent: str | None,
+    relation: str,
+    lines: bool,
     session: str | None,
     agent: str | None,
 ) -> None:
@@ -43,38 +59,83 @@ async def mark(
     """
     if not text and sys.stdin.isatty():
         raise click.UsageError("give a TEXT, or pipe one in")
+    if lines and text:
+        raise click.UsageError("with --lines the marks come from standard input; leave out TEXT")
     words = " ".join(text) or sys.stdin.read()
+    said = [line for line in words.splitlines() if line.strip()] if lines else [words]
     led = None if parent is None else await memory.event(parent)
-    with memory.context(session=session, agent=agent, parent=led):
-        ref = memory.mark(words, tags=tags, why=why, origin="agent" if agent else "user")
+    origin: Origin = "agent" if agent else "user"
+    with memory.context(session=session, agent=agent):
+        refs = [
+            memory.mark(
+                each,
+                tags=tags,
+                why=why,
+                principles=principles,
+                parent=led,
+                relation=cast(Relation, relation),
+                origin=origin,
+            )
+            for each in said
+        ]
     try:
-        stored = await memory.event(ref.id)
+        stored = [await memory.event(ref.id) for ref in refs]
     except StoreError as error:  # the store is away; what was emitted is not
         await memory.durable()
         click.echo(f"mica: {error}", err=True)
-        number, position = "kept here, stored when the store can be written again", None
-    else:
-        number, position = stored.number, stored.position
+        stored = []
+    kept = "kept here, stored when the store can be written again"
+    numbers = [event.number for event in stored] or [kept] * len(refs)
+    positions = [event.position for event in stored] or [None] * len(refs)
 
     def for_people(console: Console) -> None:
-        console.print(f"[green]{number}[/]  {ref.id}", soft_wrap=True)
+        for number, ref in zip(numbers, refs, strict=True):
+            console.print(f"[green]{number}[/]  {ref.id}", soft_wrap=True)
 
-    output.show({"id": ref.id, "position": position, "text": redact(words)}, for_people)
+    documents = [
+        {"id": ref.id, "position": position, "text": redact(each)}
+        for ref, position, each in zip(refs, positions, said, strict=True)
+    ]
+    output.show(documents if lines else documents[0], for_people)
 
 
 @click.command()
 @click.argument("query", nargs=-1, required=True)
 @click.option("--limit", "-n", default=10, show_default=True, type=click.IntRange(0, 10_000), help="How many hits.")
+@click.option("--since", type=Moment(), help="From this time on: 2026-11-03, 3d, 'last Tuesday', 'in March', 2026-W45.")
+@click.option("--until", type=Moment(), help="Before this time; of a phrase, before its stretch begins.")
+@click.option("--agent", help="Of this agent.")
+@click.option("--tag", "tags", multiple=True, help="With this tag; may be given again.")
 @memory_command
-async def search(memory: Memory, output: Output, *, query: tuple[str, ...], limit: int) -> None:
-    """Find marks by their words, best first.
+async def search(
+    memory: Memory,
+    output: Output,
+    *,
+    query: tuple[str, ...],
+    limit: int,
+    since: datetime | None,
+    until: datetime | None,
+    agent: str | None,
+    tags: tuple[str, ...],
+) -> None:
+    """Find marks by their words, and by their meaning where that is installed; best first.
 
-    Example: mica search session cookie -n 5
+    A time in the query, such as «last Tuesday», raises the marks around it; what was understood is said on standard
+    error.
+
+    Example: mica search session cookie --since "two weeks ago" --tag gotcha -n 5
     """
-    found = await memory.search(" ".join(query), limit=max(limit, 200))
-    hits = [hit for hit in found if hit.parts["own"] > 0][:limit]  # a person asked for words, not for their neighbours
+    asked = " ".join(query)
+    found = await memory.search(asked, limit=max(limit, 200), since=since, until=until, agent=agent, tags=tags)
+    # A person asked for words or their meaning, not for what stands beside them.
+    hits = [hit for hit in found if hit.parts["own"] or hit.parts.get("meaning", 0.0) > hit.parts["neighbours"]][:limit]
+    periods = [
+        {"words": period.words, "start_at": period.start_at, "end_at": period.end_at} for period in found.periods
+    ]
 
     def for_people(console: Console) -> None:
+        for period in found.periods:
+            click.echo(f"mica: understood {period.told()}", err=True)
         if not hits:
             console.print("Nothing found. Other words may help; `mica events tail` shows what is there.")
         for hit in hits:
@@ -82,18 +143,35 @@ async def search(memory: Memory, output: Output, *, query: tuple[str, ...], limi
             text = escape(one_line(hit.mark.text, 400))
             console.print(f"[green]#{hit.mark.position}[/] [dim]{local(hit.mark.at)}[/] {tags}{text}")
 
-    output.show({"query": " ".join(query), "hits": msgspec.to_builtins(hits)}, for_people)
+    output.show({"query": asked, "periods": periods, "hits": msgspec.to_builtins(hits)}, for_people)
 
 
 @click.command()
 @click.argument("query", nargs=-1)
 @click.option("--budget", type=click.IntRange(min=0), help="Tokens at the most (settings: brief.budget_tokens).")
+@click.option("--query", "asked", help="What it is about; the same as QUERY.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="A budget by name: 500, 1,500, 3,000 or 5,000 tokens.")
+@click.option(
+    "--recency-weight",
+    type=click.FloatRange(0, 1),
+    default=RECENCY_WEIGHT,
+    show_default=True,
+    help="How much being fresh counts among crystals, beside what they say of the query.",
+)
 @click.option(
     "--deadline", type=click.FloatRange(0.001, 3_600), help="Seconds at the most (settings: brief.deadline_s)."
 )
 @memory_command
 async def brief(
-    memory: Memory, output: Output, *, query: tuple[str, ...], budget: int | None, deadline: float | None
+    memory: Memory,
+    output: Output,
+    *,
+    query: tuple[str, ...],
+    asked: str | None,
+    budget: int | None,
+    preset: str | None,
+    recency_weight: float,
+    deadline: float | None,
 ) -> None:
     """Print what an agent should be told now, within a budget, with what is missing from it.
 
@@ -101,7 +179,13 @@ async def brief(
 
     Example: mica brief "login redirect loses the session" --budget 1500
     """
-    made = await memory.brief(" ".join(query), budget_tokens=budget, deadline_s=deadline)
+    made = await memory.brief(
+        " ".join([*query, *([asked] if asked else [])]),
+        budget_tokens=budget,
+        preset=cast(Preset | None, preset),
+        recency_weight=recency_weight,
+        deadline_s=deadline,
+    )
 
     def for_people(console: Console) -> None:
         if made.text:

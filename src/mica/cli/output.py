@@ -17,9 +17,10 @@ import click
 import msgspec
 from rich.console import Console
 
-from mica.errors import InvalidInput, UnknownSpace
+from mica.errors import InvalidInput, StoreError, UnknownSpace
 from mica.memory import Memory
 from mica.memory import open as open_memory
+from mica.select.when import moment
 from mica.settings import Settings, load_settings
 from mica.store.space import SUFFIX, file_of, is_address, shown, space_of
 
@@ -90,6 +91,9 @@ def _opened(function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
         async def opened() -> None:
             async with opening as memory:
                 await function(memory, Output(as_json=bool(as_json)), *args, **kwargs)
+                if makes:
+                    with suppress(StoreError):  # then whoever is active next does what is due
+                        await memory.tick()
 
         asyncio.run(opened())
 
@@ -155,20 +159,17 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"
 
 
 class Moment(click.ParamType[datetime]):
-    """A time: ISO 8601, or how long ago, as in 90s, 15m, 2h, 3d, 1w."""
+    """A time: ISO 8601, how long ago, as in 90s, 15m, 2h, 3d, 1w, or a phrase such as «last Tuesday»."""
 
     name = "TIME"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         if isinstance(value, datetime):
             return value
-        if match := re.fullmatch(r"(\d{1,6})([smhdw])", str(value)):
-            with suppress(OverflowError):
-                return datetime.now(UTC) - timedelta(**{UNITS[match[2]]: int(match[1])})
         try:
-            return datetime.fromisoformat(str(value)).astimezone(UTC)
-        except ValueError:
-            self.fail(f"{value!r} is no time; write 2026-11-15, 2026-11-15T09:30 or 2h, 3d, 1w for «ago»", param, ctx)
+            return moment(str(value), now=datetime.now(UTC), zone=load_settings().zone())
+        except InvalidInput as error:
+            self.fail(str(error), param, ctx)
 
 
 class Span(click.ParamType[timedelta]):

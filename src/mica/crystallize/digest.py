@@ -24,7 +24,7 @@ from mica.crystallize.units import units
 from mica.errors import InvalidInput
 
 Count: TypeAlias = Callable[[str], int]
-Reason: TypeAlias = Literal["empty", "filler", "only asked", "said by another", "no room"]
+Reason: TypeAlias = Literal["empty", "filler", "only asked", "said by another", "no room", "not cited"]
 
 INDIFFERENT = 0.6  # of the mean salience: a unit below it costs, so that a sentence of empty words never pays
 REQUEST_SHARE = 0.2  # of the budget: what was asked for is no evidence of work

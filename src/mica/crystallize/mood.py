@@ -9,17 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Annotated
-
-import msgspec
 
 from mica.crystallize.digest import Source
+from mica.crystals import NEUTRAL, Mood
 
-NEUTRAL = 0.5
 SWING, SHARE_SWING = 0.3, 0.4  # how far words of success or failure, and tests or commits, can move a number
 TEMPO_MARKS, SATURATION_MARKS, KINDS_MAX = 50, 30, 5  # so many marks, and kinds of marks, are as much as it gets
-
-Part = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 _FAILED = re.compile(
     r"(?<!\bno )(?<!\b0 )(?<!\bzero )(?<!\bwithout )\b(?:fail(?:s|ed|ing|ures?)?|errors?)\b", re.IGNORECASE
@@ -31,28 +26,6 @@ _FAILED_TAGS = frozenset({"error", "fail", "failed", "evidence:fail"})
 _PASSED_TAGS = frozenset({"pass", "passed", "success", "evidence:pass"})
 _TEST_TAGS = frozenset({"test", "tests", "evidence:test"})
 _COMMIT_TAGS = frozenset({"commit"})
-
-
-class Mood(msgspec.Struct, frozen=True, kw_only=True):
-    """Seven qualities, each between 0 and 1."""
-
-    warmth: Part = NEUTRAL  # commits: something was brought home
-    weight: Part = NEUTRAL  # tests
-    tempo: Part = NEUTRAL  # how many marks
-    texture: Part = NEUTRAL  # failures: smooth or rough
-    brightness: Part = NEUTRAL  # successes against failures
-    saturation: Part = NEUTRAL  # how many marks, against a full session
-    complexity: Part = NEUTRAL  # kinds of marks
-
-    @property
-    def parts(self) -> tuple[float, ...]:
-        return msgspec.structs.astuple(self)
-
-    @property
-    def dominant(self) -> str | None:
-        """The quality that is furthest from neutral; None where none is."""
-        furthest = max(self.__struct_fields__, key=lambda name: abs(getattr(self, name) - NEUTRAL))
-        return furthest if getattr(self, furthest) != NEUTRAL else None
 
 
 def mood(sources: Sequence[Source]) -> Mood:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
@@ -83,7 +83,7 @@ class Table(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=1)
 def shipped() -> Table:
     """The table that comes with mica."""
-    return msgspec.json.decode((files("mica.crystallize") / "salience.json").read_bytes(), type=Table)
+    return msgspec.json.decode(Path(__file__).with_name("salience.json").read_bytes(), type=Table)
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
 from mica.model import (
+    CRYSTAL,
     EMPTY,
     PURGED,
     REASON_CHARACTERS_MAX,
@@ -68,14 +69,14 @@ class Purging:
         """Purge what fits of all that is stored; the record comes from this context. Raises InvalidInput."""
         _check_reason(reason, selection)
         if dry_run:
-            return _purged(await find(self._store, selection))
+            return _purged(await self._found(selection))
         exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
         at, told = self._clock(), Tombstone(purge=next(self._ids), reason=reason)
         # Kept before anything is looked for: whatever is stored meanwhile is found below or purged on arrival.
         if (kept := selection.kept(at=at, told=told)) is not None:
             await self._store.keep_purge(kept)
         await self._folding.flush()
-        found = await find(self._store, selection)
+        found = await self._found(selection)
         await self._bury(found.ids, told, conditions=selection.conditions, at=at, context=context, selection=selection)
         await self._folding.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
@@ -89,6 +90,14 @@ class Purging:
             removed=traces.removed,
             unreached=(*await self._store.scrub(), *traces.left, *unreached),
         )
+
+    async def _found(self, selection: Selection) -> Found:
+        """What fits, and before it what rests on it: cut off in the middle, nothing quotes what is gone."""
+        found = await find(self._store, selection)
+        known = set(found.ids)
+        resting = [each for each in await self._store.citing(found.ids) if each not in known]
+        names = {**found.names, **({CRYSTAL: found.names.get(CRYSTAL, 0) + len(resting)} if resting else {})}
+        return msgspec.structs.replace(found, ids=(*resting, *found.ids), names=dict(sorted(names.items())))
 
     async def _bury(
         self,

@@ -43,7 +43,7 @@ class Here(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Frame(msgspec.Struct, frozen=True, gc=False):
-    key: object  # tells frames apart, also after a frame was copied onto another outer one
+    scope: Scope  # whose block it is, also after the frame was copied onto another outer one
     space: str
     here: Here
     outer: _Frame | None
@@ -51,9 +51,8 @@ class _Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 _frames: ContextVar[_Frame | None] = ContextVar("mica_frames", default=None)
-
-
-current_frame = _frames.get
+current_frame = _get_frames = _frames.get
+_set_frames = _frames.set
 
 
 def current(space: str) -> Here | None:
@@ -79,24 +78,27 @@ class Scope:
     decorated with a scope, it keeps the context to itself.
     """
 
-    def __init__(self, space: str, enter: Callable[[], Here]) -> None:
+    __slots__ = "_enter", "_given", "_is_open", "_space"
+
+    def __init__(self, space: str, enter: Callable[..., Here], *given: object) -> None:
         self._space = space
-        self._enter = enter
-        self._key: object = None
+        self._enter = enter  # called with what is given whenever the block is entered
+        self._given = given
+        self._is_open = False
 
     def __enter__(self) -> Here:
-        if self._key is not None:
+        if self._is_open:
             raise InvalidContext("this context block is open already; call memory.context(…) again for a second one")
-        here = self._enter()
-        self._key = object()
-        _frames.set(_Frame(self._key, self._space, here, _frames.get(), monotonic()))
+        here = self._enter(*self._given)
+        self._is_open = True
+        _set_frames(_Frame(self, self._space, here, _get_frames(), monotonic()))
         return here
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _frames.set(_without(_frames.get(), self._key))
-        self._key = None
+        _set_frames(_without(_get_frames(), self))
+        self._is_open = False
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         if inspect.isasyncgenfunction(function):
@@ -107,17 +109,20 @@ class Scope:
 
             @functools.wraps(function)
             async def around_coroutine(*args: P.args, **kwargs: P.kwargs) -> object:
-                with Scope(self._space, self._enter):
+                with self._again():
                     return await function(*args, **kwargs)
 
             return cast(Callable[P, R], around_coroutine)
 
         @functools.wraps(function)
         def around(*args: P.args, **kwargs: P.kwargs) -> R:
-            with Scope(self._space, self._enter):
+            with self._again():
                 return function(*args, **kwargs)
 
         return around
+
+    def _again(self) -> Scope:
+        return Scope(self._space, self._enter, *self._given)
 
     def _around_generator(
         self, function: Callable[P, Generator[object, object, object]]
@@ -125,7 +130,7 @@ class Scope:
         @functools.wraps(function)
         def around(*args: P.args, **kwargs: P.kwargs) -> Generator[object, object, object]:
             own = copy_context()
-            own.run(Scope(self._space, self._enter).__enter__)
+            own.run(self._again().__enter__)
             generator = function(*args, **kwargs)
             step: Callable[[], object] = functools.partial(next, generator)
             try:
@@ -154,7 +159,7 @@ class Scope:
             step: Callable[[], Awaitable[object]] = generator.__anext__
             try:
                 while True:
-                    with Scope(self._space, self._enter):
+                    with self._again():
                         try:
                             value = await step()
                         except StopAsyncIteration:
@@ -166,34 +171,33 @@ class Scope:
                     except BaseException as error:  # noqa: BLE001 - thrown in by the caller, meant for the generator
                         step = functools.partial(generator.athrow, error)
             finally:
-                with Scope(self._space, self._enter):
+                with self._again():
                     await generator.aclose()
 
         return around
 
 
-def _without(frame: _Frame | None, key: object) -> _Frame | None:
-    if frame is None or frame.key is key:
+def _without(frame: _Frame | None, scope: Scope) -> _Frame | None:
+    if frame is None or frame.scope is scope:
         return frame.outer if frame else None  # None: the block was opened in another task's context
-    outer = _without(frame.outer, key)
+    outer = _without(frame.outer, scope)
     return frame if outer is frame.outer else msgspec.structs.replace(frame, outer=outer)
 
 
-def narrowed(
-    here: Here,
-    *,
-    parent: Event | Ref | None = None,
-    labels: Mapping[str, str] | None = None,
+def narrowed(  # noqa: PLR0917 - by place: a block is opened for every few events
+    space: str,
+    base: Here,
+    parent: Event | Ref | None,
+    labels: Mapping[str, str],
     session: str | None = None,
     agent: str | None = None,
     user: str | None = None,
     task: str | None = None,
     correlation: str | None = None,
 ) -> Here:
-    """`here` with some fields replaced, labels added and, if given, another parent."""
-    context = here.context.with_(
-        labels=labels, session=session, agent=agent, user=user, task=task, correlation=correlation
-    )
+    """Where we are, `base` outside of every block, with some fields replaced, labels added and, if given, a parent."""
+    here = current(space) or base
+    context = here.context.with_(labels, session, agent, user, task, correlation)
     if parent is None:
         return Here(context, here.parent)
     if not isinstance(parent, (Event, Ref)):
@@ -256,7 +260,7 @@ def _context_of(baggage: str) -> Context:
         elif name.startswith("label."):
             labels[name.removeprefix("label.")] = value
     try:
-        return EMPTY.with_(labels=labels, **fields)
+        return EMPTY.with_(labels, **fields)
     except InvalidContext:
         return EMPTY
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from mmap import mmap
 from time import monotonic, sleep, time_ns
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Protocol
 
 from mica.errors import InvalidEvent
@@ -37,7 +37,7 @@ from mica.model import (
     microseconds,
     origin_number,
 )
-from mica.observe.context import Here, current_frame
+from mica.observe.context import Here, current, current_frame
 from mica.observe.segment import (
     END_MASK,
     ERROR,
@@ -62,7 +62,7 @@ AGENT = ORIGINS.index(AGENT_NAME) << ORIGIN_SHIFT
 
 Line = tuple[Event | Ref | None, tuple[object, ...], int, WriterId | None, int]  # a parent, and its child's lineage as
 # it is written, depth and root
-Place = tuple[object, Context, Line]  # a block, and the context and the line that events have in it
+Place = tuple[object, Event | Ref | None, Context, Line]  # a block or context, a given parent, and what they come to
 ROOT: Line = (None, (), 0, None, 0)
 
 
@@ -107,14 +107,11 @@ def emitter(
 ) -> tuple[Emit, Callable[[], None], Callable[[], None]]:
     """`emit`; a function that makes it begin anew as another writer; and one that lets it go on in a new segment."""
     tokens = [True]  # who has the token writes; a list is the cheapest lock there is
-    take, give = tokens.pop, tokens.append
-    now, encode, frames = time_ns, encode_into, current_frame
     body = bytearray()  # the frame that is being written: a buffer used again is a quarter cheaper
     writer = journal.writer
     known_names: set[str] = set()
     scopes: dict[Context, int] = {}  # their numbers in the segment, shifted
-    place: Place = (object(), base_here.context, ROOT)
-    line: Line = ROOT
+    place: Place = (object(), None, base_here.context, ROOT)
     scoped: Context | None = None  # the last event's context, and its number in the segment
     scope = 0
     segment: Segment | None = None
@@ -133,33 +130,21 @@ def emitter(
         error: bool = False,  # noqa: FBT001, FBT002
         at: datetime | None = None,
     ) -> Ref:
-        nonlocal place, line, scoped, scope, position, index
-        if context is None:
-            frame = frames()
-            here = place
-            if here[0] is not frame:
-                here = place = place_of(frame)
-            _, where, below = here
-        elif type(context) is Here:
-            where, below = context.context, ROOT
-            if parent is None:
-                parent = context.parent
-        else:
-            where, below = context, ROOT  # type: ignore[assignment]  # nothing else is left
-        if parent is not None:
-            below = line
-            if below[0] is not parent:
-                below = line = line_of(parent, name)
-        parent, lineage, depth, root_writer, root = below
+        nonlocal place, scoped, scope, position, index
+        here = place
+        block = current_frame() if context is None else context
+        if block is not here[0] or parent is not here[1]:
+            here = place = slow.place_of(block, parent, context, name)
+        _, _, where, (parent, lineage, depth, root_writer, root) = here
         if type(data) is not dict:
             data = NOTHING if data is None else decode_data(encode_data(name, data))
         if name not in known_names:
-            check_kind(name, data)
+            slow.check_kind(name, data)
         flags = AGENT if origin is AGENT_NAME else origin_number(name, origin) << ORIGIN_SHIFT
         if error:
             flags |= ERROR
         if at is None:
-            time = now()
+            time = time_ns()
         else:
             check_time(name, at)
             time = microseconds(at)
@@ -168,17 +153,18 @@ def emitter(
             else:
                 flags |= MICROSECONDS
         try:
-            take()
+            tokens.pop()
         except IndexError:
-            if (inner := waited()) is not None:
+            if (inner := slow.waited()) is not None:
                 given = Here(where, None if parent is None else parent.ref)
-                return inner.emit(name, data, context=given, origin=origin, error=error, at=at)
+                ref: Ref = inner.emit(name, data, context=given, origin=origin, error=error, at=at)
+                return ref
         try:
             try:
                 if where is not scoped:
-                    scope = scope_of(where, context is None)
+                    scope = slow.scope_of(where, context is None)
                     scoped = where
-                encode((time, name, flags, data, lineage) if lineage else (time, name, flags, data), body)
+                encode_into((time, name, flags, data, lineage) if lineage else (time, name, flags, data), body)
                 if FLOAT in body and NOT_FINITE(body):
                     encode_data(name, data)  # a number that JSON cannot hold is refused now
                 size = len(body)
@@ -186,30 +172,31 @@ def emitter(
                     check_nesting(name, data)
                 end = position + size
                 if end > ready:
-                    prepare(end)
+                    slow.prepare(end)
                 area[position:end] = body
                 spine[index] = scope | end  # the commit: one aligned word
                 position = end
                 sequence = base + index
                 index += 1
             except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
-                sequence = write_slowly((time, name, flags, data, lineage), where)
+                sequence = slow.write_slowly((time, name, flags, data, lineage), where)
         except BaseException:
-            settle()
+            slow.settle()
             raise
         finally:
-            give(True)  # noqa: FBT003
+            tokens.append(True)
         if idle:
-            wake()
+            slow.wake()
         return Ref(writer, sequence, depth, root_writer, root)
 
-    def place_of(frame: object) -> Place:
-        """What is emitted in this block is given."""
-        inner = frame
-        while frame is not None and frame.space != space:  # type: ignore[attr-defined]
-            frame = frame.outer  # type: ignore[attr-defined]
-        here = base_here if frame is None else frame.here  # type: ignore[attr-defined]
-        return inner, here.context, ROOT if here.parent is None else line_of(here.parent, "an event")
+    def place_of(block: object, parent: Event | Ref | None, context: Context | Here | None, name: str) -> Place:
+        """What an event is given that is emitted in this block, or in this context."""
+        if isinstance(context, Context):
+            where, above = context, parent
+        else:
+            here = context or current(space) or base_here
+            where, above = here.context, here.parent if parent is None else parent
+        return block, parent, where, ROOT if above is None else line_of(above, name)
 
     def line_of(parent: Event | Ref, name: str) -> Line:
         """What a child of this parent is given."""
@@ -238,7 +225,8 @@ def emitter(
         try:
             if (scope := scopes.get(context)) is not None:
                 return scope
-            body = encode_frame((len(scopes) + 1, context))
+            number = len(scopes) + 1
+            body = encode_frame((number, context))
             if not is_checked:
                 check_context(body)
         except (TypeError, ValueError):
@@ -246,10 +234,10 @@ def emitter(
             raise
         if index >= capacity or position + len(body) > limit:
             roll(len(body))
-            body = encode_frame((1, context))
-        scope = (len(scopes) + 1) << SCOPE_SHIFT
+            number = 1
+            body = encode_frame((number, context))
         write(body, 0)
-        scopes[context] = scope
+        scope = scopes[context] = number << SCOPE_SHIFT
         return scope
 
     def write_slowly(frame: tuple[int, str, int, Mapping[str, object], tuple[object, ...]], context: Context) -> int:
@@ -309,7 +297,7 @@ def emitter(
         me, until = threading.get_ident(), monotonic() + LOCK_PATIENCE_S
         while True:
             try:
-                take()
+                tokens.pop()
             except IndexError:
                 sleep(LOCK_RETRY_S)
             else:
@@ -331,25 +319,10 @@ def emitter(
         return False
 
     def restart() -> None:
-        nonlocal \
-            take, \
-            give, \
-            writer, \
-            place, \
-            line, \
-            scoped, \
-            segment, \
-            area, \
-            spine, \
-            position, \
-            limit, \
-            ready, \
-            index, \
-            capacity, \
-            base
+        nonlocal tokens, writer, place, scoped, segment, area, spine, position, limit, ready, index, capacity, base
         tokens = [True]
-        take, give, writer = tokens.pop, tokens.append, journal.writer
-        place, line = (object(), base_here.context, ROOT), ROOT
+        writer = journal.writer
+        place = (object(), None, base_here.context, ROOT)
         scoped = None
         segment, area, spine = None, bytearray(), []
         position = limit = ready = index = capacity = base = 0
@@ -357,7 +330,7 @@ def emitter(
     def seal() -> None:
         nonlocal segment, area, spine, capacity
         try:
-            take()
+            tokens.pop()
         except IndexError:
             waited()
         try:
@@ -365,8 +338,19 @@ def emitter(
                 segment, area, spine, capacity = None, bytearray(), [], index  # it looks full: the next event rolls
                 journal.left()
         finally:
-            give(True)  # noqa: FBT003
+            tokens.append(True)
 
+    # One name for all that is rarely called: a call of `emit` pays for every name it may use.
+    slow = SimpleNamespace(
+        place_of=place_of,
+        check_kind=check_kind,
+        scope_of=scope_of,
+        write_slowly=write_slowly,
+        prepare=prepare,
+        wake=wake,
+        settle=settle,
+        waited=waited,
+    )
     if clock is None:
         return emit, restart, seal
 

@@ -133,10 +133,9 @@ def tagged(memory: Observed, *tags: str) -> Scope:
         raise InvalidInput(f"{strange[0]!r} is no tag; give a text without commas")
 
     def enter() -> Here:
-        here = memory.here
-        around = dict(here.context.labels).get(TAGS, "").split(",")
+        around = dict(memory.here.context.labels).get(TAGS, "").split(",")
         together = ",".join(sorted({*tags, *filter(None, around)}))
-        return narrowed(here, labels={TAGS: together} if together else None)
+        return narrowed(memory.space, memory.here, None, {TAGS: together} if together else {})
 
     return Scope(memory.space, enter)
 
@@ -151,7 +150,7 @@ def sampled(memory: Observed, rate: float) -> Callable[[Callable[P, R]], Callabl
         raise InvalidInput(f"{rate} is no share; give a number from 0 to 1")
 
     def enter() -> Here:
-        return narrowed(memory.here, labels={SAMPLE_RATE: f"{rate:g}"})
+        return narrowed(memory.space, memory.here, None, {SAMPLE_RATE: f"{rate:g}"})
 
     def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
         observing = Scope(memory.space, enter)(function)

@@ -55,7 +55,7 @@ _MARK = struct.Struct("<QQI")  # frames synced, end of the last, checksum of the
 _MARKS_AT = 256, 512
 _FOLDED = struct.Struct("<Q")
 _FOLDED_AT = 768
-_ZEROS = bytes(2**18)
+_ZEROS = bytes(2**16)
 
 _ARRAY = b"\xdd"  # what turns frames end to end into one MessagePack array, with their number
 
@@ -245,6 +245,11 @@ class Segment:
             self.checksum = crc32(whole[start:end], self.checksum)
         slot = _MARKS_AT[count & 1]
         _MARK.pack_into(self.area, slot, count, end, self.checksum)
+        full = start - start % mmap.PAGESIZE, end - end % mmap.PAGESIZE  # pages that nobody writes to any more
+        if full[0] < full[1]:
+            # A page that is mapped is taken from every core by itself before it is written out. These come back when
+            # they are read.
+            self.area.madvise(mmap.MADV_DONTNEED, full[0], full[1] - full[0])
         os.fdatasync(self.descriptor)
         self.synced = count
 

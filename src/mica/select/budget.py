@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 
-from mica.model import Passage
+from mica.model import EventId, Passage
 from mica.words import words
 
 
 def fit(passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0) -> tuple[list[Passage], int]:
     """The passages to show, best first, and how many others were found and left out.
 
-    What does not fit is skipped and the next one tried. A passage that says what a better one says is no second
-    claim: it is neither shown nor counted. The first passage of a day pays for the line that names the day.
+    What does not fit is skipped and the next one tried. A passage that says what a better one says, or stands for it,
+    is no second claim: it is neither shown nor counted. The first passage of a day pays for the line that names it.
     """
     chosen: list[Passage] = []
     said: set[tuple[str, ...]] = set()
+    covered: set[EventId] = set()
     days: set[date] = set()
     left_tokens = budget_tokens
     left_out = 0
     for passage in sorted(passages, key=lambda passage: (-passage.score, passage.at, passage.sources, passage.text)):
+        stands_for = passage.stands_for or passage.sources[:1]
+        if not covered.isdisjoint(stands_for):
+            continue
         cost = passage.tokens + (0 if passage.at.date() in days else day_tokens)
         if cost > left_tokens:
             left_out += 1
@@ -28,6 +32,7 @@ def fit(passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0)
         claim = tuple(words(passage.text))
         if claim not in said:
             said.add(claim)
+            covered.update(stands_for)
             chosen.append(passage)
             days.add(passage.at.date())
             left_tokens -= cost

@@ -11,11 +11,12 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 
 import msgspec
 
 from mica.model import Mark, Posting, Postings, Text
+from mica.select.when import Period, periods
 from mica.words import terms, words
 
 # Weights without another reason were measured on the development split; docs/ranking.md has the values tried.
@@ -32,6 +33,9 @@ LENDING_CUT = 0.8  # what of it is lost where lengths differ most: there, marks 
 TOKENS_PER_WORD = 1.3  # English prose
 LENGTH_OFFSET_TOKENS = 100  # among marks shorter than this, length says little
 SPEAKER_FACTOR = 1.3
+MEANING_WEIGHT = 0.3  # of the best score by words
+ALIKE_MIN = 0.25  # how much nearer than most a mark must be to be found without a word of the question
+MEANING_CUT = 0.5  # what of it is lost where lengths differ most: a vector of a long mark says less of it
 USER_FACTOR = 1.5
 OPENING_FACTOR = 1.2  # people say first what a session is about
 QUESTION_FACTOR = 0.85  # a mark that asks seldom answers
@@ -58,32 +62,29 @@ class QueryTerm(msgspec.Struct, frozen=True):
     weight: float
 
 
-class Period(msgspec.Struct, frozen=True):
-    """A stretch of time that a question names."""
-
-    start_at: datetime
-    end_at: datetime  # exclusive
-
-
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A question, read once."""
 
     text: str
     terms: tuple[QueryTerm, ...] = ()
+    learned: tuple[QueryTerm, ...] = ()  # what nobody asked for, and a first answer made likely
     speakers: frozenset[str] = frozenset()  # those of the known ones whom it names
     periods: tuple[Period, ...] = ()
     wants_user: bool = False  # asked in the first person, and not for what the agent said
+    speaker_factor: float = SPEAKER_FACTOR
+    neighbour_share: float = NEIGHBOUR_SHARE
 
     @property
     def wanted(self) -> list[str]:
         """The terms to ask a store for."""
-        return [term.term for term in self.terms]
+        return [term.term for term in (*self.terms, *self.learned)]
 
 
-def parse(query: str, *, now: datetime, speakers: Iterable[str] = ()) -> Query:
+def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: Iterable[str] = ()) -> Query:
     """What a question asks for; of a long one only its beginning counts.
 
-    `speakers` are the agents of marks: a name among its words asks for their marks.
+    `speakers` are the agents of marks: a name among its words asks for their marks. Times are read by the asker's
+    clock and zone.
     """
     query = query[:QUERY_CHARACTERS_MAX]
     asked = " ".join(words(query))
@@ -92,7 +93,7 @@ def parse(query: str, *, now: datetime, speakers: Iterable[str] = ()) -> Query:
         text=query,
         terms=weighted_terms(query, without=[name for name in named if name[0].isupper()]),
         speakers=frozenset(named),
-        periods=periods(query, now=now),
+        periods=periods(query, now=now, zone=zone),
         wants_user=bool(_FIRST_PERSON.search(query)) and not _ABOUT_THE_AGENT.search(query),
     )
 
@@ -119,82 +120,18 @@ _ABOUT_THE_AGENT = re.compile(
 )
 
 
-# -- Dates that a question names ------------------------------------------------------------------------------
-
-_MONTHS = "January February March April May June July August September October November December".split()
-_NUMBERS = {word: number for number, word in enumerate("one two three four five six seven eight nine ten".split(), 1)}
-_NUMBERS |= {"a": 1, "an": 1, "couple of": 2, "few": 3}
-_DAYS_AGO = {"today": 0, "yesterday": 1}
-_UNIT_DAYS = {"day": 1.0, "week": 7.0, "weekend": 7.0, "month": 30.5, "year": 365.25}
-
-_YEAR = r"(?P<year>(?:19|20)\d\d)\b"
-_MONTH = rf"(?P<month>{'|'.join(_MONTHS)})\b"  # with a capital: "may" and "march" are also verbs
-_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?\b"
-_COUNT = rf"(?:(?P<count>\d{{1,3}}|{'|'.join(_NUMBERS)}) )"
-_CALENDAR = [  # the first that fits takes the words with it
-    re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<number>\d\d)-(?P<day>\d\d)\b"),
-    re.compile(rf"\b{_DAY}(?: of)? {_MONTH}(?:,? ?{_YEAR})?"),
-    re.compile(rf"\b{_MONTH} {_DAY}(?:,? ?{_YEAR})?"),
-    re.compile(rf"\b{_MONTH}(?:,? ?{_YEAR})?"),
-    re.compile(rf"\b{_YEAR}"),
-]
-_DAY_WORD = re.compile(rf"\b(?:{'|'.join(_DAYS_AGO)})\b", re.IGNORECASE)
-_AGO = re.compile(rf"\b{_COUNT}(?P<unit>day|week|month|year)s? ago\b", re.IGNORECASE)
-_LATELY = re.compile(rf"\b(?:last|past|this) {_COUNT}?(?P<unit>day|week|weekend|month|year)s?\b", re.IGNORECASE)
-
-
-def periods(query: str, *, now: datetime) -> tuple[Period, ...]:
-    """The stretches of time that a question names; a date without a year is the latest that has begun."""
-    found: list[Period] = []
-    rest = query
-    for pattern in _CALENDAR:
-        dates = [_calendar_period(match.groupdict(), now) for match in pattern.finditer(rest)]
-        found += [period for period in dates if period is not None]
-        rest = pattern.sub(" ", rest)
-    found += [_around(now - timedelta(_DAYS_AGO[match[0].lower()]), "day") for match in _DAY_WORD.finditer(rest)]
-    found += [_around(now - _days(match), match["unit"]) for match in _AGO.finditer(rest)]
-    found += [Period(_around(now - _days(match), match["unit"]).start_at, now) for match in _LATELY.finditer(rest)]
-    return tuple(found)
-
-
-def _calendar_period(parts: Mapping[str, str | None], now: datetime) -> Period | None:
-    """The day, month or year of these parts, or None when there is no such date."""
-    day, year = int(parts.get("day") or 0), int(parts.get("year") or 0)
-    month = _MONTHS.index(name) + 1 if (name := parts.get("month")) else int(parts.get("number") or 0)
-    try:
-        start = datetime(year or now.year, month or 1, day or 1, tzinfo=UTC)
-        if not year and start > now:
-            start = start.replace(year=now.year - 1)
-        if day:
-            return Period(start, start + timedelta(days=1))
-        if month:
-            return Period(start, start.replace(year=start.year + month // 12, month=month % 12 + 1))
-        return Period(start, start.replace(year=start.year + 1))
-    except ValueError:  # 31 April
-        return None
-
-
-def _days(match: re.Match[str]) -> timedelta:
-    """How long "three weeks" are; a unit alone counts once."""
-    count = match["count"] or "one"
-    number = int(count) if count.isdigit() else _NUMBERS[count.lower()]
-    return timedelta(days=number * _UNIT_DAYS[match["unit"].lower()])
-
-
-def _around(middle: datetime, unit: str) -> Period:
-    half = timedelta(days=_UNIT_DAYS[unit.lower()] / 2)
-    return Period(middle - half, middle + half)
-
-
 # -- Candidates -----------------------------------------------------------------------------------------------
 
 
-def shortlist(query: Query, postings: Postings, *, limit: int = 200) -> list[int]:
+SHORTLIST = 200  # measured: 400 find nothing that 200 do not
+
+
+def shortlist(query: Query, postings: Postings, *, limit: int = SHORTLIST) -> list[int]:
     """The positions worth reading, best first, by their own words and their length. Linear in the postings."""
     lengths = {posting.length for found in postings.by_term.values() for posting in found}
     factors = {length: length_factor(length, postings) for length in lengths}
     scores: dict[int, float] = defaultdict(float)
-    for posting, score in scored(query, postings):
+    for posting, score in scored((*query.terms, *query.learned), postings):
         scores[posting.position] += score * factors[posting.length]
     least = min(heapq.nlargest(limit, scores.values()), default=0.0)
     ordered = sorted((-score, position) for position, score in scores.items() if score >= least)
@@ -205,29 +142,48 @@ def shortlist(query: Query, postings: Postings, *, limit: int = 200) -> list[int
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A mark that answers, and why. Of its parts `own`, `neighbours` and `session` are added, the others multiply."""
+    """A mark that answers, and why.
+
+    Of its parts `own`, `learned`, `neighbours`, `session` and `meaning` are added, the others multiply.
+    """
 
     mark: Mark
     score: float
     parts: dict[str, float]
 
 
-def rank(query: Query, texts: Sequence[Text], postings: Postings) -> list[Hit]:
-    """The marks that contain a term of the question or stand beside one that does, best first, ties by position."""
-    own = own_scores(query, texts, postings)
+def rank(
+    query: Query, texts: Sequence[Text], postings: Postings, likeness: Mapping[int, float] | None = None
+) -> list[Hit]:
+    """The marks that contain a term of the question or stand beside one that does, best first, ties by position.
+
+    `likeness` says how much more a text is about the same as the question than most are, by position; where it is
+    known, a mark may also be found by its meaning alone.
+    """
+    own = own_scores(query.terms, texts, postings)
+    learned = own_scores(query.learned, texts, postings)
+    said = {position: own.get(position, 0.0) + learned.get(position, 0.0) for position in own.keys() | learned.keys()}
     sessions = session_scores(query, texts, postings)
-    lent = loans(texts, own, postings)
+    lent = borrowed(query, texts, said, postings)
+    meanings = meaning_scores(query, texts, likeness or {}, postings)
+    best = max((said.get(position, 0.0) + loan for position, loan in lent.items()), default=0.0) or 1.0
+    weight = best * MEANING_WEIGHT * (1 - MEANING_CUT * unevenness(postings) ** 2)
     hits = []
     for text in texts:
-        mark = text.mark
-        from_itself = own.get(_position(text), 0.0)
-        from_neighbours = neighbour_score(text, lent)
-        if from_itself or from_neighbours:
-            from_session = SESSION_WEIGHT * sessions.get(mark.session, 0.0) if mark.session is not None else 0.0
+        mark, position = text.mark, _position(text)
+        if position in said or lent[position] or (likeness or {}).get(position, 0.0) >= ALIKE_MIN:
+            parts = {
+                "own": own.get(position, 0.0),
+                "neighbours": lent[position],
+                "session": SESSION_WEIGHT * sessions.get(mark.session, 0.0) if mark.session is not None else 0.0,
+            }
+            if query.learned:
+                parts["learned"] = learned.get(position, 0.0)
+            if likeness is not None:
+                parts["meaning"] = weight * meanings.get(position, 0.0)
             factors = mark_factors(query, text) | {"length": length_factor(text.length, postings)}
-            score = (from_itself + from_neighbours + from_session) * math.prod(factors.values())
-            parts = {"own": from_itself, "neighbours": from_neighbours, "session": from_session, **factors}
-            hits.append(Hit(mark=mark, score=score, parts=parts))
+            score = math.fsum(parts.values()) * math.prod(factors.values())
+            hits.append(Hit(mark=mark, score=score, parts=parts | factors))
     return sorted(hits, key=lambda hit: (-hit.score, hit.mark.position))
 
 
@@ -244,22 +200,22 @@ def rarity(containing: int, total: float) -> float:
     return math.log1p((max(total, containing) - containing + 0.5) / (containing + 0.5))
 
 
-def scored(query: Query, postings: Postings) -> Iterator[tuple[Posting, float]]:
+def scored(wanted: Iterable[QueryTerm], postings: Postings) -> Iterator[tuple[Posting, float]]:
     """Every posting with what it adds to its mark's own score: BM25."""
     constant = SATURATION * (1 - LENGTH_SHARE)
     slope = SATURATION * LENGTH_SHARE / (postings.mean_length or 1.0)
-    for term in query.terms:
+    for term in wanted:
         found = postings.by_term.get(term.term, ())
-        weight = term.weight * rarity(len(found), postings.marks) * (SATURATION + 1)
+        weight = term.weight * rarity(postings.held(term.term), postings.marks) * (SATURATION + 1)
         for posting in found:
             count = posting.count
             yield posting, weight * count / (count + constant + slope * posting.length)
 
 
-def own_scores(query: Query, texts: Iterable[Text], postings: Postings) -> dict[int, float]:
+def own_scores(wanted: Iterable[QueryTerm], texts: Iterable[Text], postings: Postings) -> dict[int, float]:
     """What the texts' own words are worth, by position; only of those that contain a term."""
     scores = {_position(text): 0.0 for text in texts}
-    for posting, score in scored(query, postings):
+    for posting, score in scored(wanted, postings):
         if posting.position in scores:
             scores[posting.position] += score
     return {position: score for position, score in scores.items() if score}
@@ -273,14 +229,15 @@ def session_scores(query: Query, texts: Iterable[Text], postings: Postings) -> d
     constant = SESSION_SATURATION * (1 - SESSION_LENGTH_SHARE)
     slope = SESSION_SATURATION * SESSION_LENGTH_SHARE / (mean_length or 1.0)
     scores: dict[str, float] = defaultdict(float)
-    for term in query.terms:
+    for term in (*query.terms, *query.learned):
         found = postings.by_term.get(term.term, ())
         counts: dict[str, int] = defaultdict(int)
         for posting in found:
             if (session := posting.session) in lengths:
                 counts[session] += posting.count
-        containing = len({posting.session for posting in found})
-        weight = term.weight * rarity(containing, total) * (SESSION_SATURATION + 1)
+        listed = len({posting.session for posting in found})
+        containing = round(listed * postings.held(term.term) / len(found)) if found else 0
+        weight = term.weight * rarity(containing, max(total, containing)) * (SESSION_SATURATION + 1)
         for session, count in counts.items():
             scores[session] += weight * count / (count + constant + slope * lengths[session])
     return dict(scores)
@@ -308,7 +265,13 @@ def loans(texts: Iterable[Text], own: Mapping[int, float], postings: Postings) -
     return lent
 
 
-def neighbour_score(text: Text, lent: Mapping[Place, Loan]) -> float:
+def borrowed(query: Query, texts: Sequence[Text], own: Mapping[int, float], postings: Postings) -> dict[int, float]:
+    """What every text is lent by the marks around it in its session, by position."""
+    lent = loans(texts, own, postings)
+    return {_position(text): neighbour_score(text, lent, query.neighbour_share) for text in texts}
+
+
+def neighbour_score(text: Text, lent: Mapping[Place, Loan], share: float) -> float:
     """What a text is lent by the marks around it in its session."""
     session = text.mark.session
     if session is None:
@@ -316,8 +279,22 @@ def neighbour_score(text: Text, lent: Mapping[Place, Loan]) -> float:
     score = 0.0
     for distance in range(-NEIGHBOURS, NEIGHBOURS + 1):
         if distance and (loan := lent.get((session, text.ordinal + distance))):
-            score += loan.score * (QUESTION_SHARE if distance == -1 and loan.asks else NEIGHBOUR_SHARE)
+            score += loan.score * (QUESTION_SHARE if distance == -1 and loan.asks else share)
     return score
+
+
+def meaning_scores(
+    query: Query, texts: Sequence[Text], likeness: Mapping[int, float], postings: Postings
+) -> dict[int, float]:
+    """How near every text and its neighbours are to the question in meaning, 1 for the nearest."""
+    if not likeness:
+        return {}
+    own = {position: near for text in texts if (near := likeness.get(position := _position(text), 0.0)) > 0}
+    scores = {
+        position: own.get(position, 0.0) + lent for position, lent in borrowed(query, texts, own, postings).items()
+    }
+    nearest = max(scores.values(), default=0.0) or 1.0
+    return {position: score / nearest for position, score in scores.items()}
 
 
 def mark_factors(query: Query, text: Text) -> dict[str, float]:
@@ -325,7 +302,7 @@ def mark_factors(query: Query, text: Text) -> dict[str, float]:
     mark = text.mark
     factors: dict[str, float] = {}
     if mark.agent in query.speakers:
-        factors["speaker"] = SPEAKER_FACTOR
+        factors["speaker"] = query.speaker_factor
     if query.wants_user and mark.origin == "user":
         factors["user"] = USER_FACTOR
     if mark.session is not None and text.ordinal == 0:

@@ -2,15 +2,136 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, tzinfo
+from itertools import islice
 
-from mica.select.rank import NEIGHBOURS, Hit, parse, rank, shortlist
+import msgspec
+
+from mica.model import Mark, Postings, Text
+from mica.select.again import broader, joined
+from mica.select.meaning import NEAREST
+from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
+from mica.select.when import Period
 from mica.store.protocol import Store
 
+POSTINGS_MAX = 4_000  # listed for one asking; what is commoner than that only helps to order what is found
+CHOOSING = 400  # candidates that are read at once to see which of them fit
+CHOOSING_MAX = 4_000  # and in all
 
-async def search(store: Store, query: str, *, limit: int, now: datetime) -> list[Hit]:
-    """The marks that answer the query, best first."""
-    asked = parse(query, now=now, speakers=await store.agents())
-    postings = await store.postings(asked.wanted)
-    texts = await store.texts(shortlist(asked, postings, limit=max(limit, 200)), neighbours=NEIGHBOURS)
-    return rank(asked, texts, postings)[:limit]
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """What a mark must be, whatever it says."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    agent: str | None = None
+    tags: tuple[str, ...] = ()  # all of them
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether a mark must be read to know."""
+        return self.agent is not None or bool(self.tags)
+
+    def fits(self, mark: Mark) -> bool:
+        return (
+            (self.since is None or mark.at >= self.since)
+            and (self.until is None or mark.at < self.until)
+            and (self.agent is None or mark.agent == self.agent)
+            and set(self.tags) <= set(mark.tags)
+        )
+
+
+ALL = Filters()
+
+
+class Hits(list[Hit]):
+    """The marks that answer, best first, and which times the question was understood to name."""
+
+    periods: tuple[Period, ...] = ()
+
+
+async def _unknown(_: Query) -> None:
+    """No model is there."""
+
+
+async def search(
+    store: Store,
+    query: str,
+    *,
+    limit: int,
+    now: datetime,
+    zone: tzinfo | None = None,
+    filters: Filters = ALL,
+    likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = _unknown,
+) -> Hits:
+    """The marks that answer the query and fit, best first; `likeness` says how near marks are to it in meaning."""
+    asked = parse(query, now=now, zone=zone, speakers=await store.agents())
+    near = await likeness(asked)
+    asking = Asking(store, limit=max(limit, SHORTLIST), filters=filters, likeness=near)
+    first = await asking.answers(asked)
+    hits = Hits()
+    if first:
+        second = await asking.answers(broader(asked, first))
+        hits.extend(joined(asked, first, second)[:limit])
+    hits.periods = asked.periods
+    return hits
+
+
+class Asking:
+    """What is asked of a store, once or again. What was read before is not read twice, and stays a candidate."""
+
+    def __init__(self, store: Store, *, limit: int, filters: Filters, likeness: Mapping[int, float] | None) -> None:
+        self._store = store
+        self._limit = limit
+        self._filters = filters
+        self._likeness = likeness
+        self._listed: Postings | None = None
+        self._chosen: set[int] = set()
+        self._texts: dict[int, Text] = {}  # the chosen ones and their neighbours, by position
+
+    async def answers(self, query: Query) -> list[Hit]:
+        """The marks that answer and fit, best first."""
+        filters = self._filters
+        postings = await self._postings(query)
+        chosen = [position for position in await self._fitting(query, postings) if position not in self._chosen]
+        self._chosen.update(chosen)
+        for text in await self._store.texts(chosen, neighbours=NEIGHBOURS):
+            self._texts[text.mark.position or 0] = text
+        texts = [self._texts[position] for position in sorted(self._texts)]
+        unlisted = [term for term in query.wanted if postings.held(term) > len(postings.by_term[term])]
+        if unlisted:
+            there = await self._store.postings_at(unlisted, list(self._texts))
+            postings = msgspec.structs.replace(postings, by_term=postings.by_term | there)
+        return [hit for hit in rank(query, texts, postings, self._likeness) if filters.fits(hit.mark)]
+
+    async def _postings(self, query: Query) -> Postings:
+        """What is listed of the question's terms; those that were asked for before are known."""
+        known = self._listed.by_term if self._listed else {}
+        fresh = await self._store.postings(
+            [term for term in query.wanted if term not in known],
+            limit=POSTINGS_MAX,
+            since=self._filters.since,
+            until=self._filters.until,
+        )
+        if self._listed:
+            by_term, containing = known | fresh.by_term, self._listed.containing | fresh.containing
+            fresh = msgspec.structs.replace(fresh, by_term=by_term, containing=containing)
+        self._listed = fresh
+        return fresh
+
+    async def _fitting(self, query: Query, postings: Postings) -> Sequence[int]:
+        """The candidates that fit, best first: by their words, and the nearest by their meaning."""
+        near = list(islice(self._likeness or {}, NEAREST))
+        if not self._filters.needs_text:
+            return list(dict.fromkeys([*shortlist(query, postings, limit=self._limit), *near]))
+        candidates = list(dict.fromkeys([*near, *shortlist(query, postings, limit=CHOOSING_MAX)]))
+        found: list[int] = []
+        for start in range(0, len(candidates), CHOOSING):
+            some = candidates[start : start + CHOOSING]
+            texts = await self._store.texts(some, neighbours=0)
+            fitting = {text.mark.position for text in texts if self._filters.fits(text.mark)}
+            found += [position for position in some if position in fitting]
+            if len(found) >= self._limit:
+                break
+        return found[: self._limit]

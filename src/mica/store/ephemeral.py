@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 
 import msgspec
 
-from mica.errors import ClaimLost, DuplicateEvent, StoreUnavailable
+from mica.crystals import Crystal, CrystalQuery
+from mica.errors import ClaimLost, DuplicateEvent, LawBroken, StoreUnavailable
 from mica.model import (
     MARK,
     Appended,
@@ -21,6 +22,7 @@ from mica.model import (
     Postings,
     Text,
     Tombstone,
+    Vectors,
     Work,
     is_tombstone,
     mark_of,
@@ -30,8 +32,9 @@ from mica.model import (
     tombstone,
     utc_now,
 )
+from mica.store.deriving import Derived, broken_crystals, derived
 from mica.store.matching import matcher
-from mica.store.protocol import Sizes, broken_lineage, check_event, gathered
+from mica.store.protocol import LATEST_MARKS, Sizes, affordable, broken_lineage, check_event, gathered
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
 from mica.words import terms, words
@@ -45,6 +48,8 @@ class EphemeralStore:
         self._log: list[Event] = []  # position is the index plus one
         self._by_id: dict[str, Event] = {}
         self._counts: dict[int, Counter[str]] = {}  # terms of each searchable event, by position
+        self._derived = Derived()
+        self._vectors: dict[int, tuple[str, bytes]] = {}  # of marks, by position, with the model that made each
         self._work: dict[tuple[str, str], _Row] = {}
         self._outstanding = Outstanding()
         self._generation = 0
@@ -79,7 +84,16 @@ class EphemeralStore:
             fresh[event.id] = msgspec.structs.replace(self._outstanding.applied(event), position=position)
         self._log.extend(fresh.values())
         self._by_id |= fresh
-        self._index(fresh.values())
+        try:
+            for event in fresh.values():
+                self._index(event)
+                self._derived.add(event)
+        except LawBroken:
+            del self._log[len(self._log) - len(fresh) :]
+            for identifier in fresh:
+                del self._by_id[identifier]
+            await self.rebuild()
+            raise
         return Appended(stored=len(fresh), repeated=repeated)
 
     async def event(self, identifier: EventId) -> Event | None:
@@ -128,25 +142,51 @@ class EphemeralStore:
             found |= generation
         return self._ordered(lambda event: event.id in found)
 
-    async def postings(self, wanted: Sequence[str]) -> Postings:
+    async def postings(
+        self,
+        wanted: Sequence[str],
+        *,
+        limit: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Postings:
+        found, lengths = self._postings(wanted)
+        containing = {term: len(postings) for term, postings in found.items()}
+        by_term: dict[str, tuple[Posting, ...]] = dict.fromkeys(wanted, ())
+        for term in affordable(containing, limit):
+            within = [posting for posting in found[term] if self._is_within(posting.position, since, until)]
+            by_term[term] = tuple(within if limit is None else within[max(0, len(within) - limit) :])
+        return gathered(by_term, sorted(Counter(lengths.values()).items()), containing)
+
+    def _is_within(self, position: int, since: datetime | None, until: datetime | None) -> bool:
+        at = self._log[position - 1].at
+        return (since is None or at >= since) and (until is None or at < until)
+
+    async def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
+        at = set(positions)
+        return {
+            term: tuple(posting for posting in found if posting.position in at)
+            for term, found in self._postings(wanted)[0].items()
+        }
+
+    def _postings(self, wanted: Sequence[str]) -> tuple[dict[str, tuple[Posting, ...]], dict[int, int]]:
+        """All postings of these terms, and the lengths of all marks."""
         self._check_open()
-        marks = {event.position: event for event in self._log if event.name == MARK and event.position in self._counts}
+        marks = {event.position: event for event in self._log if self._is_mark(event)}
         lengths = {position: self._length(position) for position in marks if position}
-        return gathered(
-            {
-                term: tuple(
-                    Posting(position, self._counts[position][term], length, marks[position].context.session)
-                    for position, length in lengths.items()
-                    if term in self._counts[position]
-                )
-                for term in wanted
-            },
-            sorted(Counter(lengths.values()).items()),
-        )
+        by_term = {
+            term: tuple(
+                Posting(position, self._counts[position][term], length, marks[position].context.session)
+                for position, length in lengths.items()
+                if term in self._counts[position]
+            )
+            for term in wanted
+        }
+        return by_term, lengths
 
     async def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         self._check_open()
-        marks = [e for e in self._ordered(lambda event: event.name == MARK) if e.position in self._counts]
+        marks = self._ordered(self._is_mark)
         found: dict[int, Text] = {}
         wanted = {event.position: event for event in marks if event.position in set(positions)}
         for session in {event.context.session for event in wanted.values()}:
@@ -170,9 +210,68 @@ class EphemeralStore:
                     )
         return [found[position] for position in sorted(found)]
 
+    async def crystals(self, query: CrystalQuery) -> list[Crystal]:
+        self._check_open()
+        here = self._derived
+        sealed = here.sealed
+        found = [
+            crystal
+            for crystal in here.crystals.values()
+            if (query.level is None or crystal.level == query.level)
+            and (query.period is None or crystal.period == query.period)
+            and (query.since is None or crystal.end_at >= query.since)
+            and (query.until is None or crystal.start_at < query.until)
+            and (query.is_live is None or here.is_live(crystal.id) == query.is_live)
+            and (query.is_sealed is None or (crystal.id in sealed) == query.is_sealed)
+            and (query.is_stale is None or (not all(map(here.is_live, crystal.sources))) == query.is_stale)
+        ]
+        found.sort(key=lambda crystal: (crystal.end_at, crystal.position))
+        return found if query.limit is None else found[max(0, len(found) - query.limit) :]
+
+    async def unsealed(self, *, limit: int, latest: bool = False) -> list[Event]:
+        self._check_open()
+        marks = self._ordered(self._is_mark)
+        found = [mark for mark in (marks[-LATEST_MARKS:] if latest else marks) if mark.id not in self._derived.sealed]
+        return found[max(0, len(found) - limit) :] if latest else found[:limit]
+
+    async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
+        self._check_open()
+        for identifier in identifiers:
+            split_id(identifier)
+        found = set(identifiers)
+        for crystal in self._derived.crystals.values():  # in order: what a crystal rests on comes before it
+            if found.intersection(crystal.sources):
+                found.add(crystal.id)
+        return [crystal for crystal in self._derived.crystals if crystal in found.difference(identifiers)]
+
     async def agents(self) -> list[str]:
         self._check_open()
         return sorted({event.context.agent for event in self._log if event.context.agent is not None})
+
+    async def save_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
+        self._check_open()
+        self._vectors |= {
+            position: (model, vector)
+            for position, vector in vectors.items()
+            if position in self._counts and self._log[position - 1].name == MARK
+        }
+
+    async def vectors(self, model: str, *, after: int = 0, limit: int) -> Vectors:
+        self._check_open()
+        found = sorted((position, vector) for position, (made_by, vector) in self._vectors.items() if made_by == model)
+        later = [row for row in found if row[0] > after]
+        return Vectors(len(found), tuple(later[max(0, len(later) - limit) :]))
+
+    async def without_vector(self, model: str, *, limit: int) -> list[tuple[int, str]]:
+        self._check_open()
+        missing = [
+            (event.position or 0, searchable_text(event) or "")
+            for event in reversed(self._log)
+            if event.name == MARK
+            and event.position in self._counts
+            and self._vectors.get(event.position, ("",))[0] != model
+        ]
+        return missing[:limit]
 
     async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
         self._check_open()
@@ -234,7 +333,7 @@ class EphemeralStore:
         self._check_open()
         return Sizes(
             events=len(self._log),
-            marks=sum(event.name == MARK for event in self._log),
+            marks=sum(map(self._is_mark, self._log)),
             contexts=len({event.context for event in self._log}),
             payloads=0,
             size_bytes=0,
@@ -242,12 +341,15 @@ class EphemeralStore:
 
     async def verify(self) -> list[str]:
         self._check_open()
-        return broken_lineage(self._log)
+        return broken_lineage(self._log) + broken_crystals(derived(self._log), self._derived.rows)
 
     async def rebuild(self) -> int:
         self._check_open()
         self._counts.clear()
-        self._index(self._log)
+        self._vectors.clear()
+        for event in self._log:
+            self._index(event)
+        self._derived = derived(self._log)
         return len(self._log)
 
     @property
@@ -262,6 +364,8 @@ class EphemeralStore:
             position = event.position or 0
             self._by_id[event.id] = self._log[position - 1] = tombstone(event, told)
             self._counts.pop(position, None)
+            self._vectors.pop(position, None)
+        self._derived = derived(self._log)
         self._generation += bool(content)
         return len(content)
 
@@ -297,10 +401,12 @@ class EphemeralStore:
         if self._is_closed:
             raise StoreUnavailable("the store is closed; open it again")
 
-    def _index(self, events: Iterable[Event]) -> None:
-        for event in events:
-            if event.position and (text := searchable_text(event)) is not None:
-                self._counts[event.position] = Counter(terms(text))
+    def _index(self, event: Event) -> None:
+        if event.position and (text := searchable_text(event)) is not None:
+            self._counts[event.position] = Counter(terms(text))
+
+    def _is_mark(self, event: Event) -> bool:
+        return event.name == MARK and event.position in self._counts and event.id not in self._derived.retracted
 
     def _length(self, position: int) -> int:
         return len(words(searchable_text(self._log[position - 1]) or ""))

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from mica.crystals import Crystal, CrystalQuery
 from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, MicaError, StoreUnavailable, UnknownSpace
 from mica.model import (
     Appended,
@@ -30,16 +31,18 @@ from mica.model import (
     Ref,
     Text,
     Tombstone,
+    Vectors,
     Work,
     WriterId,
     is_tombstone,
     mark_of,
     microseconds,
     new_writer,
+    searchable_text,
     split_id,
     utc_now,
 )
-from mica.store import postgres_work
+from mica.store import postgres_crystals, postgres_texts, postgres_work
 from mica.store.encoding import near, remember
 from mica.store.postgres_append import (
     CHUNK_EVENTS,
@@ -50,10 +53,11 @@ from mica.store.postgres_append import (
     drafted,
     indexed,
 )
+from mica.store.postgres_crystals import Crystallizing
 from mica.store.postgres_listen import Listener
 from mica.store.postgres_purge import TABLES, bury, keep_purge, outstanding
 from mica.store.postgres_query import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE, latest
-from mica.store.postgres_read import POSITION_MAX, Reading, Row, beside
+from mica.store.postgres_read import POSITION_MAX, Reading
 from mica.store.postgres_server import (
     CONNECT_S,
     CONNECTIONS_MAX,
@@ -78,7 +82,6 @@ from mica.store.postgres_verify import broken
 from mica.store.postgres_words import Words, read
 from mica.store.protocol import (
     Sizes,
-    gathered,
     wanted_terms,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
@@ -265,7 +268,11 @@ class PostgresStore:
                 if draft.event.id in there and not may_stand_for(stored[draft.event.id], draft.event):
                     raise DuplicateEvent(draft.event.id)
         new = [self._applied(draft) for draft in drafts.drafts if draft.event.id not in there]
-        planned |= await writing.insert(new)
+        positions = await writing.insert(new)
+        planned |= positions
+        await Crystallizing(writing, self._reads(writing.connection)).index(
+            (positions[draft.event.id], draft.event) for draft in new
+        )
         # What stands exactly where the try before meant to put it was stored by that try; its answer was lost.
         before = sum(earlier.get(identifier) == position for identifier, position in there.items())
         fresh = len(drafts.drafts) - len(there)
@@ -403,21 +410,41 @@ class PostgresStore:
     # -- What a ranker needs ----------------------------------------------------------------------------------
 
     @reading
-    async def postings(self, connection: Connection, wanted: Sequence[str]) -> Postings:
-        rows = await connection.fetch(
-            f"""SELECT terms.name, postings.position, postings.count, texts.length, sessions.name FROM terms
-            JOIN postings ON postings.space = {HERE} AND postings.term = terms.id
-            JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND texts.is_mark
-            LEFT JOIN sessions ON sessions.space = {HERE} AND sessions.id = texts.session
-            WHERE terms.space = {HERE} AND terms.name = ANY ($2) ORDER BY postings.position""",
-            self._number,
-            list(wanted),
-        )
-        lengths = await connection.fetch(
-            "SELECT length, count(*) FROM texts WHERE space = $1 AND is_mark GROUP BY length ORDER BY length",
-            self._number,
-        )
-        return gathered(await beside(len(rows), lambda: _by_term(wanted, rows)), [(row[0], row[1]) for row in lengths])
+    async def postings(
+        self,
+        connection: Connection,
+        wanted: Sequence[str],
+        *,
+        limit: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Postings:
+        return await postgres_texts.listed(connection, self._number, wanted, limit=limit, since=since, until=until)
+
+    @reading
+    async def postings_at(
+        self, connection: Connection, wanted: Sequence[str], positions: Sequence[int]
+    ) -> dict[str, tuple[Posting, ...]]:
+        return await postgres_texts.listed_at(connection, self._number, wanted, positions)
+
+    async def save_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
+        async def once() -> None:
+            async with self._transaction(WRITE) as connection:
+                await self._lock(connection)
+                await postgres_texts.save_vectors(connection, self._number, model, vectors)
+
+        async with self._appending:
+            await self._patiently(once)
+
+    @reading
+    async def vectors(self, connection: Connection, model: str, *, after: int = 0, limit: int) -> Vectors:
+        return await postgres_texts.vectors(connection, self._number, model, after=after, limit=limit)
+
+    @reading
+    async def without_vector(self, connection: Connection, model: str, *, limit: int) -> list[tuple[int, str]]:
+        missing = await postgres_texts.without_vector(connection, self._number, model, limit=limit)
+        found = await self._reads(connection).at(missing)
+        return [(event.position or 0, searchable_text(event) or "") for event in reversed(found)]
 
     @reading
     async def texts(self, connection: Connection, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
@@ -441,6 +468,19 @@ class PostgresStore:
             for event in await self._reads(connection).at(found)
             for length, ordinal, whole in [found[event.position or 0]]
         ]
+
+    @reading
+    async def crystals(self, connection: Connection, query: CrystalQuery) -> list[Crystal]:
+        return await postgres_crystals.found(self._reads(connection), query)
+
+    @reading
+    async def unsealed(self, connection: Connection, *, limit: int, latest: bool = False) -> list[Event]:
+        return await postgres_crystals.unsealed(self._reads(connection), limit, latest=latest)
+
+    @reading
+    async def citing(self, connection: Connection, identifiers: Sequence[EventId]) -> list[EventId]:
+        reads = self._reads(connection)
+        return await postgres_crystals.citing(reads, await reads.positions(identifiers))
 
     @reading
     async def agents(self, connection: Connection) -> list[str]:
@@ -546,10 +586,14 @@ class PostgresStore:
         count = 0
         async with self._transaction(WRITE, patience_s=LONG_S) as connection:
             writing = await self._lock(connection)
-            for table in ("postings", "texts"):
+            for table in ("postings", "texts", "vectors"):
                 await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._number, timeout=LONG_S)
-            async for batch in self._reads(connection).whole_log():
+            await postgres_crystals.clear(connection, self._number)
+            reads = self._reads(connection)
+            crystallizing = Crystallizing(writing, reads)
+            async for batch in reads.whole_log():
                 await writing.index(await asyncio.to_thread(_indexed, batch))
+                await crystallizing.index_stored((event.position or 0, event) for event in batch)
                 count += len(batch)
         self._words.keep()
         return count
@@ -718,13 +762,6 @@ async def prepare(address: str, *, admitted: Iterable[str] = (), clock: Clock = 
                 await connection.execute("SELECT admit(quote_ident($1)::regrole)", role)
     finally:
         await store.close()
-
-
-def _by_term(wanted: Sequence[str], rows: Iterable[Row]) -> dict[str, tuple[Posting, ...]]:
-    found: dict[str, list[Posting]] = {term: [] for term in wanted}
-    for term, position, often, length, session in rows:
-        found[term].append(Posting(position, often, length, None if session is None else read(session)))
-    return {term: tuple(postings) for term, postings in found.items()}
 
 
 def _indexed(events: Iterable[Event]) -> list[tuple[int, Event, Indexed]]:

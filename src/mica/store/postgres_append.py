@@ -54,7 +54,10 @@ _INSERT = """
 _INDEX = """
     WITH inserted AS (
         INSERT INTO texts (space, position, session, at, length, is_mark)
-        SELECT $1, * FROM unnest($2::bigint[], $3::integer[], $4::bigint[], $5::integer[], $6::boolean[])
+        SELECT $1, position, session, at, length, mark IS NOT NULL AND NOT EXISTS (
+            SELECT FROM retractions WHERE space = $1 AND retracted = mark
+        ) FROM unnest($2::bigint[], $3::integer[], $4::bigint[], $5::integer[], $6::text[])
+            AS wanted (position, session, at, length, mark)
     )
     INSERT INTO postings (space, term, position, count)
     SELECT $1, * FROM unnest($7::integer[], $8::bigint[], $9::integer[])"""
@@ -282,7 +285,7 @@ class Writing:
                 None if event.context.session is None else sessions[event.context.session],
                 microseconds(event.at),
                 found.length,
-                event.name == MARK,
+                event.id if event.name == MARK else None,
             )
             for position, event, found in texts
         ]

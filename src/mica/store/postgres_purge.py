@@ -7,14 +7,18 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from mica.model import EMPTY, PURGED, Event, Tombstone, microseconds, searchable_text, utc_now
+from mica.model import EMPTY, PURGED, Event, Tombstone, microseconds, searchable_text, tombstone, utc_now
+from mica.store import postgres_crystals
 from mica.store.postgres_server import Connection
 from mica.store.postgres_words import Words
 from mica.store.purging import Outstanding, Purge
 from mica.words import terms
 
 AUTHORITY = "purge"
-TABLES = ("events", "keys", "payloads", "contexts", "names", "sessions", "terms", "texts", "postings")
+TABLES = (
+    "events", "keys", "payloads", "contexts", "names", "sessions", "terms", "texts", "postings", "vectors",
+    *postgres_crystals.TABLES,
+)  # fmt: skip
 
 # The words of a table, and who refers to them. Sessions come after the contexts that name them.
 _REFERRED = {
@@ -31,21 +35,23 @@ _USED = """SELECT array_agg(DISTINCT events.name), array_agg(DISTINCT events.con
     FROM unnest($2::bigint[], $3::bigint[]) AS wanted (at, position)
     JOIN events ON events.space = $1 AND events.at = wanted.at AND events.position = wanted.position
     JOIN contexts ON contexts.space = $1 AND contexts.id = events.context"""
-_BURY = """UPDATE events SET name = $4, context = $5, data = $6, payload = NULL, error = false
-    FROM unnest($2::bigint[], $3::bigint[]) AS wanted (at, position)
+_BURY = """UPDATE events SET name = $5, context = $6, data = wanted.data, payload = NULL, error = false
+    FROM unnest($2::bigint[], $3::bigint[], $4::bytea[]) AS wanted (at, position, data)
     WHERE events.space = $1 AND events.at = wanted.at AND events.position = wanted.position"""
 
 
 async def bury(connection: Connection, space: int, words: Words, events: Sequence[Event], told: Tombstone) -> None:
     """Replace these events by tombstones inside of a transaction that holds the lock of its space."""
-    places = [microseconds(event.at) for event in events], [event.position for event in events]
+    places = [microseconds(event.at) for event in events], [event.position or 0 for event in events]
     name = (await words.numbers(connection, "names", [PURGED]))[PURGED]
     context = (await words.context_numbers(connection, [EMPTY]))[EMPTY]
     async with _authority(connection, space):
         names, contexts, sessions, payloads = await connection.fetchrow(_USED, space, *places)
         used = {"names": names, "contexts": contexts, "sessions": sessions}
         used["terms"] = await _unindexed(connection, space, events)
-        await connection.execute(_BURY, space, *places, name, context, msgspec.json.encode(told))
+        await postgres_crystals.bury(connection, space, places[1])
+        stones = [tombstone(event, told).body for event in events]
+        await connection.execute(_BURY, space, *places, stones, name, context)
         for table, referring in _REFERRED.items():
             unused = " AND ".join(f"NOT EXISTS ({reference})" for reference in referring)
             await connection.execute(
@@ -105,9 +111,10 @@ async def _unindexed(connection: Connection, space: int, events: Iterable[Event]
         [number for number, _ in known],
         [position for _, position in known],
     )
-    await connection.execute(
-        "DELETE FROM texts WHERE space = $1 AND position = ANY ($2::bigint[])",
-        space,
-        [event.position for event in events],
-    )
+    for table in ("texts", "vectors"):
+        await connection.execute(
+            f"DELETE FROM {table} WHERE space = $1 AND position = ANY ($2::bigint[])",
+            space,
+            [event.position for event in events],
+        )
     return sorted(numbers.values())

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from mica.model import ORIGINS, Context, Event, EventId, EventQuery, WriterId, event_id, name_pattern
+from mica.model import ORIGINS, Context, Event, EventId, EventQuery, WriterId, event_id, name_pattern, split_id
 from mica.store.encoding import READ_ROWS, expanded, moment
 from mica.store.postgres_query import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE
 from mica.store.postgres_server import Connection
@@ -55,6 +55,23 @@ class Reading:
             f"FROM keys {AT_KEYS} WHERE keys.space = {HERE} AND keys.{AT_POSITIONS} ORDER BY keys.position",
             [position for position in positions if 0 < position <= POSITION_MAX],
         )
+
+    async def positions(self, identifiers: Iterable[EventId]) -> list[int]:
+        """Where those of these events are that are there."""
+        keys = [split_id(identifier) for identifier in identifiers]
+        writers = await self.words.known_numbers(self.connection, "writers", {writer for writer, _ in keys})
+        known = [(writers[writer], sequence) for writer, sequence in keys if writer in writers]
+        rows = await self.connection.fetch(
+            f"""SELECT keys.position FROM unnest($2::integer[], $3::bigint[]) AS wanted (writer, sequence)
+            CROSS JOIN LATERAL (
+                SELECT * FROM keys WHERE space = {HERE}
+                    AND writer = wanted.writer AND sequence = wanted.sequence OFFSET 0
+            ) AS keys""",
+            self.space,
+            [writer for writer, _ in known],
+            [sequence for _, sequence in known],
+        )
+        return [position for (position,) in rows]
 
     async def after(self, position: int, *, limit: int) -> list[Event]:
         return await self.found(

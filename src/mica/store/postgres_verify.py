@@ -7,6 +7,8 @@ import asyncio
 import msgspec
 
 from mica.model import Event
+from mica.store import postgres_crystals
+from mica.store.deriving import Derived, broken_crystals
 from mica.store.encoding import digest, expanded
 from mica.store.postgres_read import Reading
 from mica.store.postgres_server import LONG_S
@@ -42,13 +44,17 @@ async def broken(reads: Reading) -> list[str]:
         timeout=LONG_S,
     ):
         counts.setdefault(position, {})[term] = often
+    kept = await postgres_crystals.kept(reads)
     stale: list[str] = []
+    said = Derived()
     bare: list[Event] = []
     async for batch in reads.whole_log():
         stale += await asyncio.to_thread(stale_texts, batch, lengths, counts)
+        await asyncio.to_thread(said.add_stored, batch)
         bare += [msgspec.structs.replace(event, body=b"") for event in batch]
     problems += await asyncio.to_thread(broken_lineage, bare)
-    return problems + await _missing_positions(reads) + stale + orphaned_texts({*lengths, *counts})
+    problems += await _missing_positions(reads) + stale + orphaned_texts({*lengths, *counts})
+    return problems + await asyncio.to_thread(broken_crystals, said, kept)
 
 
 async def _missing_positions(reads: Reading) -> list[str]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from mica.crystals import Crystal, CrystalQuery, crystal_of, retracted_by
 from mica.errors import InvalidEvent, InvalidInput
 from mica.model import (
+    CRYSTAL,
     DEPTH_MAX,
     MARK,
     PURGED,
+    RETRACTED,
     Appended,
     Claim,
     Event,
@@ -26,6 +30,7 @@ from mica.model import (
     Ref,
     Text,
     Tombstone,
+    Vectors,
     Work,
     mark_of,
     searchable_text,
@@ -35,12 +40,14 @@ from mica.model import (
 from mica.store.purging import Purge
 from mica.words import terms, words
 
+LATEST_MARKS = 1_000  # among which the latest are looked for that no crystal covers
+
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """How much a space holds."""
 
     events: int
-    marks: int
+    marks: int  # that can be found: neither retracted nor recalled
     contexts: int  # distinct ones; events / contexts is how often one is shared
     payloads: int  # distinct large payloads
     size_bytes: int  # of every file of the store; 0 when it has none
@@ -74,6 +81,10 @@ class Store(Protocol):
         raises DuplicateEvent when it differs. A parent may be unknown; a known one must fit in root and depth, else
         InvalidEvent. Where either is a tombstone, the other counts as repeated, so nothing purged comes back. A new
         event that a kept purge takes is stored as its tombstone.
+
+        A crystal that breaks a law raises LawBroken; what it rests on must come before it. What it supersedes is live
+        no more. A retracted mark is found by no search and becomes part of no crystal, a retracted crystal is live no
+        more, whether the retraction comes before or after it.
         """
 
     async def event(self, identifier: EventId) -> Event | None:
@@ -106,14 +117,52 @@ class Store(Protocol):
     async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]:
         """What this event led to, at most `depth` steps away; without the event itself."""
 
-    async def postings(self, wanted: Sequence[str]) -> Postings:
-        """Which marks contain these terms, and the statistics of all marks."""
+    async def postings(
+        self,
+        wanted: Sequence[str],
+        *,
+        limit: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Postings:
+        """Which marks contain these terms, and the statistics of all marks.
+
+        With a limit the rarest terms are listed, as many as it has room for; of the rarest, if it alone has more, the
+        latest. Within a time only its marks are listed. Statistics are of all marks, whatever is listed.
+        """
+
+    async def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
+        """Which of the marks at these positions contain these terms."""
 
     async def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         """The marks at these positions and the nearest marks of their sessions, each once, in order of position."""
 
+    async def crystals(self, query: CrystalQuery) -> list[Crystal]:
+        """The crystals that fit, by their end."""
+
+    async def unsealed(self, *, limit: int, latest: bool = False) -> list[Event]:
+        """The oldest marks that no live crystal of the hierarchy of time has as a source, without retracted ones.
+
+        With `latest`, the newest of the last LATEST_MARKS. In order of time.
+        """
+
+    async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
+        """Every crystal that rests on one of these events, directly or by others, superseded ones too; by position."""
+
     async def agents(self) -> list[str]:
         """Everyone who is named as agent in a context, in order of name."""
+
+    async def save_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
+        """Keep what a model made of the marks at these positions, in place of what another made of them.
+
+        What is no mark, or was purged since its text was read, is left out.
+        """
+
+    async def vectors(self, model: str, *, after: int = 0, limit: int) -> Vectors:
+        """What this model made of the latest marks after a position, and of how many marks in all."""
+
+    async def without_vector(self, model: str, *, limit: int) -> list[tuple[int, str]]:
+        """Position and text of marks that this model was not asked about, the latest first."""
 
     async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
         """See to it that this work is done at that time or soon after. Of two plans for the same, the earlier counts.
@@ -166,7 +215,8 @@ class Store(Protocol):
         """Replace these events by their tombstones, with all that only they referred to.
 
         One bounded step or several, each whole or not at all; what others find in the same place stays as it is, aged
-        or not. Returns how many were replaced; what is unknown or a tombstone already is left alone.
+        or not. A crystal that rests on one of them is among the crystals no more; what they superseded or retracted
+        stays so. Returns how many were replaced; what is unknown or a tombstone already is left alone.
         """
 
     async def keep_purge(self, purge: Purge) -> None:
@@ -207,6 +257,10 @@ def check_event(event: Event, parent: Placed | None) -> None:
         mark_of(event)
     elif event.name == PURGED:
         tombstone_of(event)
+    elif event.name == CRYSTAL:
+        crystal_of(event)
+    elif event.name == RETRACTED:
+        retracted_by(event)
     if not 0 <= event.depth <= DEPTH_MAX:
         raise InvalidEvent(f"event {event.id!r} has depth {event.depth}; 0 to {DEPTH_MAX:,} are possible")
     check_lineage(event, parent)
@@ -234,12 +288,28 @@ def wanted_terms(text: str) -> list[str]:
     return found
 
 
-def gathered(by_term: dict[str, tuple[Posting, ...]], lengths: Iterable[tuple[int, int]]) -> Postings:
+def affordable(containing: Mapping[str, int], limit: int | None) -> list[str]:
+    """The terms whose postings are listed, the rarest first: as many as there is room for, and at least one."""
+    known = sorted((count, term) for term, count in containing.items() if count)
+    if limit is None:
+        return [term for _, term in known]
+    totals = accumulate(count for count, _ in known)
+    return [
+        term for place, ((_, term), total) in enumerate(zip(known, totals, strict=True)) if not place or total <= limit
+    ]
+
+
+def gathered(
+    by_term: dict[str, tuple[Posting, ...]],
+    lengths: Iterable[tuple[int, int]],
+    containing: dict[str, int] | None = None,
+) -> Postings:
     """Postings with the statistics of a histogram of lengths: pairs of length and number of marks, by length."""
+    containing = {term: len(found) for term, found in by_term.items()} if containing is None else containing
     histogram = list(lengths)
     marks = sum(count for _, count in histogram)
     if not marks:
-        return Postings(by_term=by_term, marks=0, mean_length=0.0, length_spread=0.0)
+        return Postings(by_term=by_term, marks=0, mean_length=0.0, length_spread=0.0, containing=containing)
     logarithms = [(math.log(max(1, length)), count) for length, count in histogram]
     mean = math.fsum(logarithm * count for logarithm, count in logarithms) / marks
     spread = math.fsum((logarithm - mean) ** 2 * count for logarithm, count in logarithms) / marks
@@ -248,6 +318,7 @@ def gathered(by_term: dict[str, tuple[Posting, ...]], lengths: Iterable[tuple[in
         marks=marks,
         mean_length=sum(length * count for length, count in histogram) / marks,
         length_spread=spread,
+        containing=containing,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -26,6 +27,7 @@ RECORDS = (PURGE, EXPORTED)
 BY_HAND = "purged by hand"  # the reason when none is given
 VALUE_CHARACTERS_MAX = 10_000  # a private key has some thousand; a longer text is an event, which has an id
 SALT_BYTES = 16
+SPELLED_LETTERS_MIN = 4  # a shorter value is looked for as it is written: other spellings would be other words
 SELECT_EVENTS = 1_000  # read at a time
 BURY_EVENTS = 500  # in one transaction: others wait for it for some tens of milliseconds
 FIRST_EVENTS = 5  # shown before a person agrees
@@ -37,7 +39,8 @@ _BEGINNING = re.compile(r"(?<![^\W_])[^\W_]|[^\w\s]|_")
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Which events a purge takes: those that fit every given condition. Raises InvalidInput when none is given.
 
-    A value is a text that occurs in a string or key of the data, in the name or in the context, as it is written.
+    A value is a text that occurs in a string or key of the data, in the name or in the context: as it is written, or
+    as whole words in another spelling, with other case, accents' encoding, blanks, punctuation or separators.
     """
 
     ids: frozenset[EventId] = frozenset()  # any of these
@@ -104,6 +107,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             return None
         salt = secrets.token_bytes(SALT_BYTES)
         value = None if self.value is None else self.value.strip()
+        spelled = "" if value is None else Spelled(value).letters
+        is_spelled = len(spelled) >= SPELLED_LETTERS_MIN
+        if is_spelled:
+            value = spelled
         return Purge(
             told=told,
             at=at,
@@ -113,6 +120,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             user=_sealed(self.user, salt),
             value=_sealed(value, salt),
             value_characters=len(value or ""),
+            is_spelled=is_spelled,
             since=self.since,
             until=self.until,
         )
@@ -129,8 +137,15 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
     user: bytes | None = None
     value: bytes | None = None
     value_characters: int = 0
+    is_spelled: bool = False  # the digest is that of the letters, in any spelling
     since: datetime | None = None
     until: datetime | None = None
+
+    @property
+    def is_of_value(self) -> bool:
+        """Whether it takes a value wherever it stands."""
+        others = self.session, self.agent, self.user, self.since, self.until
+        return self.value is not None and all(other is None for other in others)
 
     def fits(self, event: Event) -> bool:
         """Whether it takes this event. A value is recognised where a word or a sign begins, not inside of a word."""
@@ -145,12 +160,15 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if any(_sealed(text, self.salt) != wanted for wanted, text in named):
             return False
-        return self.value is None or any(self._is_in(text) for text in _strings(event))
+        return self.value is None or any(self.is_in(text) for text in _strings(event))
 
-    def _is_in(self, text: str) -> bool:
+    def is_in(self, text: str) -> bool:
+        """Whether a text holds the value."""
         size = self.value_characters
         if len(text) < size:
             return False
+        if self.is_spelled:
+            return any(_sealed(part, self.salt) == self.value for part in Spelled(text).parts(size))
         starts = (found.start() for found in _BEGINNING.finditer(text, 0, len(text) - size + 1))
         return any(_sealed(text[start : start + size], self.salt) == self.value for start in starts)
 
@@ -162,6 +180,7 @@ class Outstanding:
         distinct = {purge.told.purge: purge for purge in purges}
         self.purges = tuple(sorted(distinct.values(), key=lambda purge: (purge.at, purge.told.purge)))
         self.latest = self.purges[-1].at if self.purges else None
+        self._values = [purge for purge in self.purges if purge.is_of_value]
 
     def applied(self, event: Event) -> Event:
         """The event, or its tombstone when a purge took it before it arrived."""
@@ -169,6 +188,10 @@ class Outstanding:
             return event
         taken = next((purge for purge in self.purges if purge.fits(event)), None)
         return event if taken is None else tombstone(event, taken.told)
+
+    def asserted(self, text: str) -> Purge | None:
+        """The purge of a value that this text holds: what was taken away does not come back by being said again."""
+        return next((purge for purge in self._values if purge.is_in(text)), None)
 
 
 def may_stand_for(stored: Event, event: Event) -> bool:
@@ -273,8 +296,34 @@ def _is_between(event: Event, since: datetime | None, until: datetime | None) ->
     return (since is None or event.at >= since) and (until is None or event.at < until)
 
 
+class Spelled:
+    """A text as its letters and digits, however it is spelled, and where its words begin and end among them."""
+
+    def __init__(self, text: str) -> None:
+        self.letters = ""
+        self._begins: list[int] = []
+        self._ends: set[int] = set()
+        words = _LETTERS.findall(unicodedata.normalize("NFKC", text).casefold())
+        length = 0
+        for word in words:
+            self._begins.append(length)
+            length += len(word)
+            self._ends.add(length)
+        self.letters = "".join(words)
+
+    def parts(self, size: int) -> Iterator[str]:
+        """Every run of whole words with so many letters."""
+        return (self.letters[begin : begin + size] for begin in self._begins if begin + size in self._ends)
+
+
+_LETTERS = re.compile(r"[^\W_]+")
+
+
 def _contains(event: Event, value: str) -> bool:
-    return any(value in text for text in _strings(event, unless_without=value.encode("utf-8", "surrogatepass")))
+    spelled = Spelled(value).letters
+    if len(spelled) < SPELLED_LETTERS_MIN:
+        return any(value in text for text in _strings(event, unless_without=value.encode("utf-8", "surrogatepass")))
+    return any(value in text or spelled in Spelled(text).parts(len(spelled)) for text in _strings(event))
 
 
 def _strings(event: Event, unless_without: bytes = b"") -> Iterator[str]:

@@ -8,7 +8,7 @@ sync.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -18,6 +18,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from mica.crystals import Crystal, CrystalQuery, crystal_of
 from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent
 from mica.model import (
     EMPTY,
@@ -28,9 +29,11 @@ from mica.model import (
     Event,
     EventId,
     EventQuery,
+    Posting,
     Postings,
     Text,
     Tombstone,
+    Vectors,
     Work,
     WriterId,
     event_id,
@@ -38,10 +41,11 @@ from mica.model import (
     mark_of,
     microseconds,
     new_writer,
+    searchable_text,
     split_id,
     utc_now,
 )
-from mica.store import sqlite_query, sqlite_texts, sqlite_work
+from mica.store import sqlite_crystals, sqlite_query, sqlite_texts, sqlite_work
 from mica.store.encoding import (
     CACHE_ENTRIES_MAX,
     INLINE_BYTES_MAX,
@@ -56,6 +60,7 @@ from mica.store.protocol import (
     Sizes,
     broken_lineage,
     check_event,
+    gathered,
     missing_positions,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
@@ -109,6 +114,7 @@ class SqliteCore:
     def __init__(self, path: Path, *, busy_ms: int = PATIENCE_S * 1_000) -> None:
         self._path = path
         self._places: dict[EventId, Place] = {}
+        self._lengths: tuple[Row, sqlite_texts.Lengths] = (), sqlite_texts.Lengths()
         self._outstanding = Outstanding()
         self.generation = -1  # of the words that are remembered: a purge takes some away
         with translated(path):
@@ -142,6 +148,7 @@ class SqliteCore:
             if rows:
                 self._connection.executemany(_INSERT, rows)
                 sqlite_texts.index(self._connection, self._words, enumerate(fresh.values(), first))
+                sqlite_crystals.index(self._connection, self.event, enumerate(fresh.values(), first))
                 self._connection.execute("UPDATE space SET last_position = ?", (position - 1,))
         if len(self._places) + len(places) > CACHE_ENTRIES_MAX:
             self._places.clear()
@@ -244,9 +251,44 @@ class SqliteCore:
                 reached = fresh
             return self._ordered(found.values())
 
-    def postings(self, wanted: Sequence[str]) -> Postings:
+    def postings(
+        self,
+        wanted: Sequence[str],
+        *,
+        limit: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Postings:
+        with self._reading():
+            lengths = self._mark_lengths()
+            by_term, containing = sqlite_texts.listed(
+                self._connection, wanted, limit=limit, since=since, until=until, only_marks=lengths.only_marks
+            )
+            return gathered(by_term, lengths.of_marks, containing)
+
+    def _mark_lengths(self) -> sqlite_texts.Lengths:
+        """How long marks are; read again when the log has grown or something was purged."""
+        as_of = self._one("SELECT last_position, generation FROM space")
+        if as_of != self._lengths[0]:
+            self._lengths = as_of, sqlite_texts.lengths(self._connection)
+        return self._lengths[1]
+
+    def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
         with translated(self._path):
-            return sqlite_texts.postings(self._connection, wanted)
+            return sqlite_texts.listed_at(self._connection, wanted, positions)
+
+    def save_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
+        with self._writing():
+            sqlite_texts.save_vectors(self._connection, model, vectors)
+
+    def vectors(self, model: str, *, after: int = 0, limit: int) -> Vectors:
+        with self._reading():
+            return sqlite_texts.vectors(self._connection, model, after=after, limit=limit)
+
+    def without_vector(self, model: str, *, limit: int) -> list[tuple[int, str]]:
+        with self._reading():
+            found = self._at(sqlite_texts.without_vector(self._connection, model, limit=limit))
+            return [(event.position or 0, searchable_text(event) or "") for event in reversed(found)]
 
     def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         with self._reading():
@@ -256,6 +298,21 @@ class SqliteCore:
                 for event in self._at(sorted(found))
                 for length, ordinal, whole in [found[event.position or 0]]
             ]
+
+    def crystals(self, query: CrystalQuery) -> list[Crystal]:
+        with self._reading():
+            found = map(crystal_of, self._at(sqlite_crystals.found(self._connection, query)))
+            return sorted(found, key=lambda crystal: (crystal.end_at, crystal.position))
+
+    def unsealed(self, *, limit: int, latest: bool = False) -> list[Event]:
+        with self._reading():
+            found = self._at(sqlite_crystals.unsealed(self._connection, limit, latest=latest))
+            return sorted(found, key=lambda event: event.place)
+
+    def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
+        with self._reading():
+            known = [event.position for event in map(self.event, identifiers) if event and event.position]
+            return [event.id for event in self._at(sqlite_crystals.citing(self._connection, known))]
 
     def agents(self) -> list[str]:
         statement = "SELECT DISTINCT agent FROM contexts WHERE agent IS NOT NULL ORDER BY agent"
@@ -348,7 +405,8 @@ class SqliteCore:
         if problems:
             return problems
         problems += broken_lineage(self._whole_log())
-        return problems + self._missing_positions() + sqlite_texts.stale(self._connection, self._whole_log())
+        problems += self._missing_positions() + sqlite_texts.stale(self._connection, self._whole_log())
+        return problems + sqlite_crystals.broken(self._connection, self._whole_log())
 
     def _missing_positions(self) -> list[str]:
         """Gaps in the log: positions are given in order and never taken back."""
@@ -366,12 +424,16 @@ class SqliteCore:
         count = 0
         with self._writing():
             sqlite_texts.clear(self._connection)
+            sqlite_crystals.clear(self._connection)
             if self._blocks.is_used:
                 self._blocks.remap()
             self._forget()
             last = 0
             while batch := self.log(last, limit=READ_ROWS):
                 sqlite_texts.index(self._connection, self._words, ((event.position or 0, event) for event in batch))
+                sqlite_crystals.index_stored(
+                    self._connection, self.event, ((event.position or 0, event) for event in batch)
+                )
                 last = batch[-1].position or 0
                 count += len(batch)
         return count

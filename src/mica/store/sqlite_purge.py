@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import apsw
-import msgspec
 
-from mica.model import Event, Tombstone, microseconds, searchable_text, utc_now
+from mica.model import Event, Tombstone, microseconds, searchable_text, tombstone, utc_now
+from mica.store import sqlite_crystals
 from mica.store.sqlite_file import as_json
 from mica.words import terms
 
@@ -43,10 +43,10 @@ def bury(connection: apsw.Connection, events: Sequence[Event], told: Tombstone, 
     with _authority(connection):
         used = _used(connection, positions)
         used["terms"] = _unindexed(connection, events, positions)
-        connection.execute(
-            """UPDATE events SET name = ?, context = ?, data = ?, payload = NULL, error = 0
-            WHERE position IN (SELECT value FROM json_each(?))""",
-            (name, context, msgspec.json.encode(told).decode(), positions),
+        sqlite_crystals.bury(connection, positions)
+        connection.executemany(
+            "UPDATE events SET name = ?, context = ?, data = ?, payload = NULL, error = 0 WHERE position = ?",
+            [(name, context, tombstone(event, told).body.decode(), event.position) for event in events],
         )
         connection.execute(
             "UPDATE space SET generation = generation + 1, highest_number = max(highest_number, ?)",
@@ -100,7 +100,8 @@ def _unindexed(connection: apsw.Connection, events: Sequence[Event], positions: 
         connection.executemany(
             "DELETE FROM postings WHERE term = ? AND position = ?", [(number, event.position) for number in numbers]
         )
-    connection.execute("DELETE FROM texts WHERE position IN (SELECT value FROM json_each(?))", (positions,))
+    for table in ("texts", "vectors"):
+        connection.execute(f"DELETE FROM {table} WHERE position IN (SELECT value FROM json_each(?))", (positions,))
     return sorted(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
@@ -22,6 +23,15 @@ class HandClock:
 
     def __call__(self) -> datetime:
         return self.at
+
+    def monotonic(self) -> float:
+        """Seconds, for what measures intervals."""
+        return self.at.timestamp()
+
+    async def sleep(self, seconds: float) -> None:
+        """Move by so much instead of waiting, and let others run."""
+        self.move(seconds=seconds)
+        await asyncio.sleep(0)
 
     def move(self, **by: float) -> None:
         """Move by hours=…, seconds=…; negative numbers step back."""

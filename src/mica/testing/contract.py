@@ -9,17 +9,18 @@ import msgspec
 import pytest
 
 from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, InvalidInput, StoreUnavailable
-from mica.model import Appended, Context, EventId, EventQuery, Tombstone, Work, tombstone
+from mica.model import Appended, Context, EventId, EventQuery, Tombstone, Vectors, Work, tombstone
 from mica.store.protocol import Store
 from mica.store.purging import Selection, find
 from mica.testing.builders import START_AT, build
+from mica.testing.crystals import CrystalContract
 from mica.words import terms
 
 HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease that outlasts a test, and one that is over at once
 TOLD = Tombstone(purge=build(1_000).id, reason="leaked")
 
 
-class StoreContract:
+class StoreContract(CrystalContract):
     """Inherit, and give a fixture `store` that yields a new, empty store."""
 
     # -- Append -----------------------------------------------------------------------------------------------
@@ -279,6 +280,80 @@ class StoreContract:
         assert {text.session_length for text in found} == {21, 4, 1}
         assert await store.texts([]) == []
         assert await store.texts([99]) == []
+
+    async def test_postings_with_a_limit_list_the_rarest_terms_and_count_all(self, store: Store) -> None:
+        """C-24: however common a word is, a question costs no more than its limit."""
+        texts = ["common rare", *("common often" for _ in range(3)), *("common" for _ in range(6))]
+        await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
+        wanted = [*terms("common often rare"), "unheard"]
+        common, often, rare, _ = wanted
+
+        whole = await store.postings(wanted)
+        some = await store.postings(wanted, limit=4)
+        least = await store.postings([common], limit=4)
+
+        assert [len(whole.by_term[term]) for term in wanted] == [10, 3, 1, 0]
+        assert whole.containing == some.containing == {common: 10, often: 3, rare: 1, "unheard": 0}
+        assert [len(some.by_term[term]) for term in wanted] == [0, 3, 1, 0]
+        assert [posting.position for posting in least.by_term[common]] == [7, 8, 9, 10]
+        assert (some.marks, some.mean_length) == (whole.marks, whole.mean_length)
+
+    async def test_postings_of_a_time_list_its_marks_and_count_all(self, store: Store) -> None:
+        await store.append([build(number, "mark", {"text": "cookie"}) for number in range(1, 7)])
+        since, until = build(3).at, build(5).at
+
+        found = await store.postings(["cooki"], since=since, until=until)
+
+        assert [posting.position for posting in found.by_term["cooki"]] == [3, 4]
+        assert (found.containing, found.marks) == ({"cooki": 6}, 6)
+
+    async def test_postings_at_positions_are_those_of_the_marks_there(self, store: Store) -> None:
+        await store.append([build(number, "mark", {"text": "cookie"}) for number in (1, 2, 3)])
+        await store.append([build(4, "tool.ran", {"text": "cookie"})])
+        whole = (await store.postings(["cooki"])).by_term["cooki"]
+
+        found = await store.postings_at(["cooki", "unheard"], [3, 1, 4, 99, -1])
+
+        assert found == {"cooki": (whole[0], whole[2]), "unheard": ()}
+
+    async def test_vectors_are_kept_for_marks_and_read_latest_first(self, store: Store) -> None:
+        """K-59: what a model made of marks is kept with its name, and never mixed with another's."""
+        await store.append([build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2, 3)])
+        await store.append([build(4, "tool.ran", {"text": "no mark"})])
+
+        assert await store.without_vector("m", limit=2) == [(3, "mark 3"), (2, "mark 2")]
+        await store.save_vectors("m", {3: b"three", 1: b"one", 4: b"four", 99: b"none"})
+
+        assert await store.vectors("m", limit=9) == Vectors(2, ((1, b"one"), (3, b"three")))
+        assert await store.vectors("m", limit=1) == Vectors(2, ((3, b"three"),))
+        assert await store.vectors("m", after=1, limit=9) == Vectors(2, ((3, b"three"),))
+        assert await store.vectors("other", limit=9) == Vectors(0, ())
+        assert await store.without_vector("m", limit=9) == [(2, "mark 2")]
+        await store.save_vectors("other", {1: b"ein"})
+        assert await store.vectors("m", limit=9) == Vectors(1, ((3, b"three"),))
+        assert await store.vectors("other", limit=9) == Vectors(1, ((1, b"ein"),))
+
+    async def test_a_purge_takes_vectors_and_none_comes_back(self, store: Store) -> None:
+        """U-08: also when a model is still reading what is purged meanwhile."""
+        marks = [build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2)]
+        await store.append(marks)
+        await store.save_vectors("m", {1: b"one", 2: b"two"})
+
+        await store.bury([marks[0].id], TOLD)
+        await store.save_vectors("m", {1: b"late"})
+
+        assert await store.vectors("m", limit=9) == Vectors(1, ((2, b"two"),))
+        assert await store.without_vector("m", limit=9) == []
+
+    async def test_rebuild_forgets_vectors(self, store: Store) -> None:
+        """They are derived: who made them makes them again."""
+        await store.append([build(1, "mark", {"text": "one"})])
+        await store.save_vectors("m", {1: b"one"})
+
+        await store.rebuild()
+
+        assert await store.vectors("m", limit=9) == Vectors(0, ())
+        assert await store.without_vector("m", limit=9) == [(1, "one")]
 
     async def test_agents_are_listed_once(self, store: Store) -> None:
         names = ["smith", "scout", None, "smith"]

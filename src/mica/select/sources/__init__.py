@@ -3,38 +3,74 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, tzinfo
 from typing import Protocol, TypeVar
 
 from mica.model import Passage
-from mica.select.rank import Hit
-from mica.select.search import search
+from mica.select.meaning import Meanings
+from mica.select.rank import Hit, Query
+from mica.select.search import Hits, search
 from mica.store.protocol import Store
 
 R = TypeVar("R")
 
+RECENCY_WEIGHT = 0.7
 LIMIT = 200  # passages from one source; 4,000 tokens of short marks are about as many
 
 
 class Question:
     """What a brief is asked for. Its marks are searched once, for whichever sources want them."""
 
-    def __init__(self, *, query: str, now: datetime, store: Store | None = None, limit: int = LIMIT) -> None:
+    def __init__(
+        self,
+        *,
+        query: str,
+        now: datetime,
+        zone: tzinfo | None = None,
+        store: Store | None = None,
+        meanings: Meanings | None = None,
+        meaning_s: float | None = None,
+        limit: int = LIMIT,
+        recency_weight: float = RECENCY_WEIGHT,
+    ) -> None:
         self.query = query.strip()
+        self.recency_weight = recency_weight  # of a crystal's score; the rest is what it says of the query
         self.now = now
+        self.zone = zone
         self.limit = limit
+        self.missing: dict[str, str] = {}  # of the answer, by name, with the reason
         self._store = store
-        self._search: asyncio.Task[list[Hit]] | None = None
+        self._meanings = meanings
+        self._meaning_s = meaning_s  # how long a model may take
+        self._search: asyncio.Task[Hits] | None = None
 
     async def hits(self) -> list[Hit]:
         """The marks that answer the query, best first."""
         if self._store is None or not self.query:
             return []
         if self._search is None:
-            self._search = asyncio.ensure_future(search(self._store, self.query, limit=self.limit, now=self.now))
+            asked = search(
+                self._store, self.query, limit=self.limit, now=self.now, zone=self.zone, likeness=self._likeness
+            )
+            self._search = asyncio.ensure_future(asked)
             self._search.add_done_callback(heed)
         return await asyncio.shield(self._search)
+
+    async def _likeness(self, query: Query) -> Mapping[int, float] | None:
+        """What a model says in time; words alone must do when it is late, or fails."""
+        if self._meanings is None:
+            return None
+        asking = asyncio.ensure_future(self._meanings.likeness(query))
+        asking.add_done_callback(heed)
+        await asyncio.wait([asking], timeout=self._meaning_s)
+        if not asking.done():
+            self.missing["meaning"] = "the model is not loaded yet; words alone were compared"
+            return None
+        if (error := asking.exception()) is not None:
+            self.missing["meaning"] = str(error)
+            return None
+        return asking.result()
 
     def end(self) -> None:
         """Nobody waits for an answer any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mica.model import MARK, EventQuery, Mark, Passage, mark_of
+from mica.model import MARK, Mark, Passage, mark_of
 from mica.select.sources import Question
 from mica.store.protocol import Store
 
@@ -19,9 +19,8 @@ class Marks:
 
     async def passages(self, question: Question) -> Sequence[Passage]:
         if not question.query:
-            latest = await self._store.events(EventQuery(names=(MARK,), limit=question.limit))
-            newest_first = [mark_of(event) for event in reversed(latest) if event.origin != "recalled"]
-            return [_passage(mark, 1 / rank) for rank, mark in enumerate(newest_first, start=1)]
+            open_ones = await self._store.unsealed(limit=question.limit, latest=True)  # crystals stand for the others
+            return [_passage(mark_of(event), 1 / rank) for rank, event in enumerate(reversed(open_ones), start=1)]
         hits = await question.hits()
         best = max((hit.score for hit in hits), default=0.0) or 1.0
         return [_passage(hit.mark, hit.score / best) for hit in hits]

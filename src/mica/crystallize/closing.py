@@ -1,0 +1,226 @@
+"""When a session, a day, a week or an epoch is over, and what then goes into its crystal. Pure: a clock is an argument.
+
+Marks become crystals of their session once it is over. A session with few marks is pooled with others of its day, so
+that no crystal is longer than what it stands for. What arrives late, or is retracted, makes a new revision of the
+crystal it belongs to, and so of those above it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta, tzinfo
+from typing import Generic, TypeVar
+
+import msgspec
+
+from mica.crystals import Crystal, Level
+from mica.model import EventId, Mark
+
+S = TypeVar("S", Mark, Crystal)
+
+SESSION_MARKS_MIN = 5  # fewer do not make a session of their own
+MILESTONE = "milestone"  # the tag that ends an epoch and opens the next
+
+
+class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
+    """A crystal that is to be made."""
+
+    level: Level
+    period: str
+    sources: tuple[S, ...]
+    supersedes: tuple[Crystal, ...] = ()
+    label: str | None = None
+
+    @property
+    def revision(self) -> int:
+        return 1 + max((crystal.revision for crystal in self.supersedes), default=0)
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Marks or crystals that no crystal covers yet, and why."""
+
+    period: str
+    count: int
+    reason: str
+
+
+class Calendar:
+    """Days and weeks as people in one time zone count them; without one, as this machine does."""
+
+    def __init__(self, zone: tzinfo | None = None) -> None:
+        self._zone = zone
+
+    def day(self, at: datetime) -> date:
+        return at.astimezone(self._zone).date()
+
+    def is_over(self, day: date, now: datetime) -> bool:
+        return self.day(now) > day
+
+    @staticmethod
+    def week(day: date) -> str:
+        year, week, _ = day.isocalendar()
+        return f"{year}-W{week:02}"
+
+    def is_week_over(self, day: date, now: datetime) -> bool:
+        """Whether the ISO week of this day is over: on Sunday at 24:00."""
+        return self.day(now) >= day - timedelta(days=day.weekday()) + timedelta(days=7)
+
+
+def sessions(
+    marks: Iterable[Mark],
+    live: Sequence[Crystal],
+    *,
+    now: datetime,
+    calendar: Calendar,
+    last_at: Mapping[str, datetime],
+    idle: timedelta,
+    ended: Collection[str] = (),
+    forced: bool = False,
+) -> Iterator[Closing[Mark] | Waiting]:
+    """What is to be made of marks that no crystal covers. `live` are the crystals of sessions and pools around them.
+
+    `last_at` says when something last happened in a session; one that is `forced` to close is not asked.
+    """
+    by_period = {crystal.period: crystal for crystal in live}
+    pooled: defaultdict[date, list[Mark]] = defaultdict(list)
+    for session, group in _by_session(marks).items():
+        name = f"session:{session}"
+        if session is None:
+            for mark in group:
+                pooled[calendar.day(mark.at)].append(mark)
+            continue
+        if not forced and session not in ended and now - max(group[-1].at, last_at.get(session, group[-1].at)) < idle:
+            yield Waiting(period=name, count=len(group), reason="the session goes on")
+            continue
+        own = [crystal for crystal in live if crystal.period == name or crystal.period.startswith(f"{name} ")]
+        for before, part in _parts(group, own, calendar):
+            if before is not None:
+                yield Closing(level="session", period=before.period, sources=part, supersedes=(before,))
+            elif len(part) >= SESSION_MARKS_MIN:
+                period = f"{name} {calendar.day(part[0].at).isoformat()}" if own else name
+                yield Closing(level="session", period=period, sources=part)
+            else:
+                pooled[calendar.day(part[0].at)].extend(part)
+    for day, group in sorted(pooled.items()):
+        period = f"pool:{day.isoformat()}"
+        if forced or calendar.is_over(day, now):
+            pool = by_period.get(period)
+            supersedes = () if pool is None else (pool,)
+            yield Closing(level="session", period=period, sources=tuple(_in_order(group)), supersedes=supersedes)
+        else:
+            yield Waiting(period=period, count=len(group), reason="the day goes on, and few marks wait for its end")
+
+
+def _parts(
+    marks: Sequence[Mark], own: Sequence[Crystal], calendar: Calendar
+) -> list[tuple[Crystal | None, tuple[Mark, ...]]]:
+    """The marks of one session: late ones by the crystal that they revise, then those of days that have none yet."""
+    late: defaultdict[str, list[Mark]] = defaultdict(list)
+    fresh: list[Mark] = []
+    for mark in marks:
+        day = calendar.day(mark.at)
+        at_that_time = [each for each in own if calendar.day(each.start_at) <= day <= calendar.day(each.end_at)]
+        if at_that_time:
+            late[at_that_time[-1].period].append(mark)
+        else:
+            fresh.append(mark)
+    parts = [(crystal, tuple(late[crystal.period])) for crystal in own if crystal.period in late]
+    return [*parts, *([(None, tuple(fresh))] if fresh else [])]
+
+
+def days(
+    crystals: Iterable[Crystal], live: Mapping[str, Crystal], *, now: datetime, calendar: Calendar, forced: bool = False
+) -> Iterator[Closing[Crystal] | Waiting]:
+    """What is to be made of session crystals that no day covers. `live` are crystals of days, by period."""
+    by_day: defaultdict[date, list[Crystal]] = defaultdict(list)
+    for crystal in crystals:
+        by_day[_day_of(crystal, calendar)].append(crystal)
+    for day, group in sorted(by_day.items()):
+        yield _closing(
+            "day", f"day:{day.isoformat()}", group, live, is_over=forced or calendar.is_over(day, now), waits="the day"
+        )
+
+
+def weeks(
+    crystals: Iterable[Crystal], live: Mapping[str, Crystal], *, now: datetime, calendar: Calendar, forced: bool = False
+) -> Iterator[Closing[Crystal] | Waiting]:
+    """What is to be made of day crystals that no week covers. `live` are crystals of weeks, by period."""
+    by_week: defaultdict[str, list[Crystal]] = defaultdict(list)
+    for crystal in crystals:
+        by_week[calendar.week(_day_of(crystal, calendar))].append(crystal)
+    for week, group in sorted(by_week.items()):
+        is_over = forced or calendar.is_week_over(_day_of(group[0], calendar), now)
+        yield _closing("week", f"week:{week}", group, live, is_over=is_over, waits="the week")
+
+
+def epochs(
+    crystals: Sequence[Crystal],
+    milestones: Sequence[Mark],
+    *,
+    now: datetime,
+    calendar: Calendar,
+    label: str | None = None,
+    forced: bool = False,
+) -> Iterator[Closing[Crystal] | Waiting]:
+    """What is to be made of week crystals that no epoch covers: a milestone ends an epoch and opens the next."""
+    left = sorted(crystals, key=lambda crystal: crystal.end_at)
+    name = None
+    for milestone in _in_order(milestones):
+        taken = [crystal for crystal in left if crystal.start_at < milestone.at]
+        if taken and calendar.is_week_over(calendar.day(milestone.at), now):
+            left = [crystal for crystal in left if crystal.start_at >= milestone.at]
+            yield Closing(
+                level="epoch",
+                period=f"epoch:until {calendar.day(milestone.at).isoformat()} {milestone.id[-8:]}",
+                sources=tuple(taken),
+                label=name,
+            )
+        name = milestone.text
+    if left and forced:
+        last = calendar.day(left[-1].end_at).isoformat()
+        yield Closing(level="epoch", period=f"epoch:until {last}", sources=tuple(left), label=label or name)
+    elif left:
+        yield Waiting(
+            period=f"epoch:since {calendar.day(left[0].start_at).isoformat()}",
+            count=len(left),
+            reason="no milestone has ended it; a mark with the tag milestone does",
+        )
+
+
+def _closing(
+    level: Level, period: str, group: list[Crystal], live: Mapping[str, Crystal], *, is_over: bool, waits: str
+) -> Closing[Crystal] | Waiting:
+    before = live.get(period)
+    if is_over or before is not None:
+        supersedes = (before,) if before else ()
+        return Closing(level=level, period=period, sources=tuple(group), supersedes=supersedes)
+    return Waiting(period=period, count=len(group), reason=f"{waits} goes on")
+
+
+def revised(closing: Closing[S], kept: Mapping[EventId, S]) -> Closing[S]:
+    """A closing with what the crystals that it supersedes rested on and is still there."""
+    sources: dict[EventId, S] = {source.id: source for source in closing.sources}
+    for crystal in closing.supersedes:
+        sources |= {each: kept[each] for each in crystal.sources if each in kept}
+    return msgspec.structs.replace(closing, sources=tuple(_in_order(sources.values())))
+
+
+def _day_of(crystal: Crystal, calendar: Calendar) -> date:
+    """The day that a crystal counts to: that on which it began, so that a late mark does not move it."""
+    return calendar.day(crystal.start_at)
+
+
+def _by_session(marks: Iterable[Mark]) -> dict[str | None, list[Mark]]:
+    found: defaultdict[str | None, list[Mark]] = defaultdict(list)
+    for mark in _in_order(marks):
+        found[mark.session].append(mark)
+    return found
+
+
+def _in_order(sources: Iterable[S]) -> list[S]:
+    return sorted(sources, key=lambda source: (_began(source), source.position or 0, source.id))
+
+
+def _began(source: Mark | Crystal) -> datetime:
+    return source.at if isinstance(source, Mark) else source.start_at

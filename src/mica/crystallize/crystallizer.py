@@ -1,0 +1,378 @@
+"""Makes the crystals that are due, level by level, and records each as an event: the one place that does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import msgspec
+
+from mica.crystallize import closing as closings
+from mica.crystallize.closing import Calendar, Closing, Waiting, revised
+from mica.crystallize.digest import Digest, Source, count_mentions, extract
+from mica.crystallize.drafting import drafted, material
+from mica.crystallize.model_digest import model_digest
+from mica.crystallize.mood import mood
+from mica.crystallize.requests import Crystallized, Request, Written
+from mica.crystals import (
+    LEVELS,
+    TREE,
+    Crystal,
+    CrystalQuery,
+    Draft,
+    Dropped,
+    Level,
+    Statement,
+    crystal_data,
+    crystal_of,
+    fact_of,
+    said_tokens,
+)
+from mica.errors import InvalidInput, LawBroken, UnknownEvent
+from mica.llm.protocol import LLM
+from mica.model import (
+    CRYSTAL,
+    MARK,
+    RETRACTED,
+    Appended,
+    Clock,
+    Context,
+    Event,
+    EventId,
+    EventQuery,
+    Mark,
+    make_event,
+    mark_of,
+)
+from mica.observe.redact import redact
+from mica.settings import Tier
+from mica.store.protocol import Store
+
+MARKS_AT_ONCE = 10_000  # that wait; more are taken in the next step
+SESSION_ENDED = "session.ended"
+COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
+OPEN_TAGS = frozenset(["friction", "question", "task", "todo", "blocked"])  # of marks that something should fulfil
+
+
+class Digester(Protocol):
+    """Says what sources meant within so many tokens; returns it with what a crystal calls the way it was made."""
+
+    async def __call__(
+        self, sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+    ) -> tuple[Digest, str]:
+        """`marks` are those beneath the sources, where they are crystals."""
+
+
+async def extractive(
+    sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+) -> tuple[Digest, str]:
+    """In the words of the sources, without a model. What all marks speak of decides, not only what was quoted."""
+    made = await asyncio.to_thread(_extracted, sources, budget_tokens, task, marks)
+    return made, "extractive-1"
+
+
+def _extracted(sources: Sequence[Source], budget_tokens: int, task: str, marks: Sequence[Mark]) -> Digest:
+    counted = count_mentions(material(marks).sources) if marks else None
+    return extract(sources, budget_tokens=budget_tokens, task=task, counted=counted)
+
+
+def by_model(llm: LLM, *, tier: Tier) -> Digester:
+    """As a model says it, checked against the sources. Nothing takes its place when it fails."""
+
+    async def digest(
+        sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+    ) -> tuple[Digest, str]:
+        made = await model_digest(llm, sources, budget_tokens=budget_tokens, tier=tier)
+        return made.digest, made.method
+
+    return digest
+
+
+class Crystallizer:
+    """Makes crystals in one space."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        append: Callable[[Sequence[Event]], Awaitable[Appended]],
+        ids: Iterator[EventId],
+        clock: Clock,
+        calendar: Calendar,
+        idle: timedelta,
+    ) -> None:
+        self._store = store
+        self._append = append
+        self._ids = ids
+        self._clock = clock
+        self._calendar = calendar
+        self._idle = idle
+
+    async def make(self, request: Request, *, context: Context) -> Crystallized:
+        """Everything that is due, lowest level first. What another process makes meanwhile is not made again."""
+        if request.tree is not None:
+            return await self._make_tree(request.tree, request, context)
+        made: list[Crystal] = []
+        waiting: list[Waiting] = []
+        for level in LEVELS[: LEVELS.index(request.level) + 1]:
+            due = await self._due(level, request)
+            due += await self._stale(level, {found.period for found in due if isinstance(found, Closing)}, request)
+            for found in due:
+                if isinstance(found, Waiting):
+                    waiting.append(found)
+                elif (crystal := await self._close(await self._whole(found), request, context)) is not None:
+                    made.append(crystal)
+                else:
+                    waiting.append(_too_little(found))
+            if request.session is not None:
+                break
+        return Crystallized(crystals=tuple(made), waiting=tuple(waiting))
+
+    async def commit(
+        self,
+        written: Written,
+        *,
+        level: Level,
+        period: str,
+        sources: Sequence[EventId],
+        confidence: float,
+        label: str | None,
+        context: Context,
+    ) -> Crystal:
+        """Record a crystal that somebody else wrote. Raises LawBroken, as for every other."""
+        events = [event for each in sources if (event := await self._store.event(each)) is not None]
+        facts = [(event, fact) for event in events if (fact := fact_of(event)) is not None]
+        if len(facts) < len(sources) or not facts:
+            known = {event.id for event, _ in facts}
+            unknown = next((each for each in sources if each not in known), "nothing")
+            raise LawBroken("provenance", f"{unknown} is no mark or crystal of this space that can be a source")
+        before = [each for each in await self._store.crystals(CrystalQuery(period=period)) if each.level == level]
+        insight, significance, principles = (
+            tuple(Statement(redact(text), tuple(cited)) for text, cited in part)
+            for part in (written.insight, written.significance, written.principles)
+        )
+        said = insight + significance + principles
+        cited = {each for statement in said for each in statement.sources}
+        draft = Draft(
+            level=level,
+            period=period,
+            insight=insight,
+            significance=significance,
+            principles=principles,
+            topics=tuple(written.topics),
+            mood=mood(material([mark_of(event) for event, _ in facts if event.name == MARK]).sources),
+            sources=tuple(sources),
+            start_at=min(fact.start_at for _, fact in facts),
+            end_at=max(fact.end_at for _, fact in facts),
+            tokens=said_tokens(said),
+            source_tokens=sum(fact.tokens for _, fact in facts),
+            confidence=confidence,
+            marks=sum(1 if event.name == MARK else crystal_of(event).marks for event, _ in facts),
+            dropped=tuple(
+                Dropped(event.id, written.dropped.get(event.id, "not taken up"))
+                for event, fact in facts
+                if not fact.cites & cited
+            ),
+            method=f"committed:{context.agent or 'unknown'}",
+            revision=1 + max((each.revision for each in before), default=0),
+            supersedes=tuple(each.id for each in before),
+            label=label,
+        )
+        return await self._record(draft, context)
+
+    # -- What is due --------------------------------------------------------------------------------------------
+
+    async def _due(self, level: Level, request: Request) -> list[Closing[Mark] | Closing[Crystal] | Waiting]:
+        now = self._clock()
+        if level == "session":
+            return await self._due_sessions(request, now=now)
+        below = await self._store.crystals(
+            CrystalQuery(level=LEVELS[LEVELS.index(level) - 1], is_sealed=False, since=request.since, limit=None)
+        )
+        hierarchy = [crystal for crystal in below if not crystal.is_tree]
+        if level == "epoch":
+            milestones = await self._milestones(hierarchy)
+            return list(
+                closings.epochs(
+                    hierarchy,
+                    milestones,
+                    now=now,
+                    calendar=self._calendar,
+                    label=request.label,
+                    forced=request.is_forced,
+                )
+            )
+        since = min((crystal.start_at for crystal in hierarchy), default=now) - timedelta(days=8)
+        live = {each.period: each for each in await self._live(level, since)}
+        close = closings.days if level == "day" else closings.weeks
+        return list(close(hierarchy, live, now=now, calendar=self._calendar, forced=request.is_forced))
+
+    async def _due_sessions(
+        self, request: Request, *, now: datetime
+    ) -> list[Closing[Mark] | Closing[Crystal] | Waiting]:
+        marks = [mark_of(event) for event in await self._store.unsealed(limit=MARKS_AT_ONCE)]
+        marks = [
+            mark
+            for mark in marks
+            if (request.session is None or mark.session == request.session)
+            and (request.since is None or mark.at >= request.since)
+        ]
+        if not marks:
+            return []
+        oldest = min(mark.at for mark in marks) - timedelta(days=2)
+        lately = await self._store.events(EventQuery(since=now - self._idle, limit=None))
+        last_at = {event.context.session: event.at for event in lately if event.context.session is not None}
+        ended = await self._store.events(EventQuery(names=(SESSION_ENDED,), since=oldest, limit=None))
+        return list(
+            closings.sessions(
+                marks,
+                await self._live("session", oldest),
+                now=now,
+                calendar=self._calendar,
+                last_at=last_at,
+                idle=self._idle,
+                ended={event.context.session or "" for event in ended},
+                forced=request.is_forced or request.session is not None,
+            )
+        )
+
+    async def _stale(self, level: Level, closed: Collection[str], request: Request) -> list[Any]:
+        """Crystals that rest on something that is there no more: they are made anew from what is left."""
+        if request.session is not None:
+            return []
+        stale = await self._store.crystals(CrystalQuery(level=level, is_stale=True, limit=None))
+        return [
+            Closing[Any](level=level, period=each.period, sources=(), supersedes=(each,), label=each.label)
+            for each in stale
+            if each.period not in closed
+        ]
+
+    async def _whole(self, closing: Closing[Any]) -> Closing[Any]:
+        """A closing with what the crystals that it supersedes rested on and still stands."""
+        if closing.level == "session":
+            return revised(closing, await self._kept_marks(closing))
+        return revised(closing, await self._kept_crystals(closing))
+
+    async def _live(self, level: Level, since: datetime) -> list[Crystal]:
+        found = await self._store.crystals(CrystalQuery(level=level, since=since, limit=None))
+        return [crystal for crystal in found if not crystal.is_tree]
+
+    async def _kept_marks(self, closing: Closing[Mark]) -> dict[EventId, Mark]:
+        ids = [each for crystal in closing.supersedes for each in crystal.sources]
+        events = [event for identifier in ids if (event := await self._store.event(identifier)) is not None]
+        return {mark.id: mark for mark in await self._standing(events)}
+
+    async def _standing(self, events: Iterable[Event]) -> list[Mark]:
+        """The marks among these events, without those that were retracted or only recalled."""
+        positions = [event.position for event in events if event.name == MARK and event.position is not None]
+        return [text.mark for text in await self._store.texts(positions, neighbours=0)]
+
+    async def _kept_crystals(self, closing: Closing[Crystal]) -> dict[EventId, Crystal]:
+        wanted = {each for crystal in closing.supersedes for each in crystal.sources}
+        if not wanted:
+            return {}
+        level = LEVELS[LEVELS.index(closing.level) - 1]
+        live = await self._store.crystals(CrystalQuery(level=level, limit=None))
+        return {crystal.id: crystal for crystal in live if crystal.id in wanted}
+
+    async def _milestones(self, crystals: Sequence[Crystal]) -> list[Mark]:
+        if not crystals:
+            return []
+        since = min(crystal.start_at for crystal in crystals)
+        marks = await self._store.events(EventQuery(names=(MARK,), since=since, limit=None))
+        return [mark for mark in map(mark_of, marks) if closings.MILESTONE in mark.tags]
+
+    # -- Making -------------------------------------------------------------------------------------------------
+
+    async def _make_tree(self, root: EventId, request: Request, context: Context) -> Crystallized:
+        event = await self._store.event(root)
+        if event is None:
+            raise UnknownEvent(root)
+        marks = tuple(await self._standing([event, *await self._store.descendants(root)]))
+        if not marks:
+            raise InvalidInput(f"there is no mark at or below {root}; a tree is crystallized from its marks")
+        period = f"{TREE}{root}"
+        before = await self._store.crystals(CrystalQuery(period=period))
+        closing = Closing(level="session", period=period, sources=marks, supersedes=tuple(before), label=request.label)
+        if before and before[-1].sources == tuple(mark.id for mark in marks):
+            return Crystallized()
+        crystal = await self._close(closing, request, context)
+        if crystal is None:
+            return Crystallized(waiting=(_too_little(closing),))
+        return Crystallized(crystals=(crystal,))
+
+    async def _close(
+        self, closing: Closing[Mark] | Closing[Crystal], request: Request, context: Context
+    ) -> Crystal | None:
+        if not closing.sources:
+            await self._withdraw(closing.supersedes, request, context)
+            return None
+        made_of = material(closing.sources)
+        budget = made_of.budget(closing)
+        if budget < 1:
+            return None
+        marks = await self._beneath(closing.sources)
+        digest, method = await (request.digest or extractive)(
+            made_of.sources, budget, task=context.task or "", marks=marks
+        )
+        draft = drafted(closing, made_of, digest, method=method)
+        if draft is None:
+            return None
+        draft = msgspec.structs.replace(draft, open=await self._open(closing.sources))
+        if request.is_dry:
+            return crystal_of(self._event(draft, context))
+        try:
+            return await self._record(draft, context)
+        except LawBroken as broken:
+            if broken.law == "overlap":
+                return None  # another process was quicker
+            raise
+
+    async def _beneath(self, sources: Sequence[Mark] | Sequence[Crystal]) -> list[Mark]:
+        """The marks that crystals rest on; none for marks, or where there are too many to be counted again."""
+        crystals = [source for source in sources if isinstance(source, Crystal)]
+        if not crystals or sum(crystal.marks for crystal in crystals) > COUNTED_MAX:
+            return []
+        ids = [each for crystal in crystals for each in crystal.sources]
+        events = [event for each in ids if (event := await self._store.event(each)) is not None]
+        marks = [mark_of(event) for event in events if event.name == MARK]
+        return marks + await self._beneath([crystal_of(event) for event in events if event.name == CRYSTAL])
+
+    async def _open(self, sources: Sequence[Mark] | Sequence[Crystal]) -> tuple[EventId, ...]:
+        """The marks beneath that ask for something which no other mark has fulfilled."""
+        asking: list[EventId] = []
+        for source in sources:
+            if isinstance(source, Crystal):
+                asking += source.open
+            elif OPEN_TAGS.intersection(source.tags):
+                asking.append(source.id)
+        return tuple([each for each in dict.fromkeys(asking) if not await self._is_fulfilled(each)])
+
+    async def _is_fulfilled(self, mark: EventId) -> bool:
+        below = await self._store.descendants(mark)
+        return any(event.name == MARK and mark_of(event).relation == "fulfills" for event in below)
+
+    async def _withdraw(self, crystals: Sequence[Crystal], request: Request, context: Context) -> None:
+        """Nothing is left that these crystals rest on: say so."""
+        told = [{"mark": crystal.id, "reason": "nothing is left that it rests on"} for crystal in crystals]
+        if not request.is_dry:
+            at = self._clock()
+            await self._append([make_event(next(self._ids), RETRACTED, each, at=at, context=context) for each in told])
+
+    async def _record(self, draft: Draft, context: Context) -> Crystal:
+        event = self._event(draft, context)
+        await self._append([event])
+        return crystal_of(await self._store.event(event.id) or event)
+
+    def _event(self, draft: Draft, context: Context) -> Event:
+        return make_event(
+            next(self._ids), CRYSTAL, crystal_data(draft), at=self._clock(), context=context, origin="agent"
+        )
+
+
+def _too_little(closing: Closing[Mark] | Closing[Crystal]) -> Waiting:
+    return Waiting(
+        period=closing.period, count=len(closing.sources), reason="too little to say it in fewer words than it has"
+    )

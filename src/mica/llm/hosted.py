@@ -1,0 +1,224 @@
+"""Models behind an API, through pydantic-ai: one call, its errors in our words, no retries of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from mica.errors import InvalidSettings, ModelError, ModelRefused, ModelUnavailable, NoModel, PromptTooLong
+from mica.llm.protocol import Capabilities, Finish, Request, Usage
+from mica.observe.redact import redact
+from mica.settings import ProviderSettings, Secret, key_variable
+from mica.tokens import estimate
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models import Model as PydanticModel
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.settings import ModelSettings
+
+KEYLESS = frozenset({"ollama", "vllm", "litellm"})  # servers of one's own, where a key is not the rule
+DETAIL_CHARACTERS_MAX = 300  # of what a provider says about a failure
+TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "content_filter": "filter"}
+
+
+class HostedModel:
+    """A model that a provider of pydantic-ai serves. The library is imported at the first use."""
+
+    def __init__(self, name: str, *, access: ProviderSettings, key: Secret | None) -> None:
+        self.name = name
+        self._access = access
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"HostedModel({self.name!r})"
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        profile = self._model.profile
+        return Capabilities(
+            json=bool(profile.get("supports_json_schema_output", False)),
+            tools=bool(profile.get("supports_tools", True)),
+            images=bool(profile.get("supports_image_input", True)),
+            # A server of one's own may serve anything under a known name, with a window of its own.
+            window_tokens=None if self._access.base_url else profile.get("context_window"),
+        )
+
+    def price(self, usage: Usage) -> tuple[float, str] | None:
+        """By the table of genai-prices; a server of one's own has no price there."""
+        if self._access.base_url:
+            return None
+        import genai_prices
+
+        provider, _, model = self.name.partition(":")
+        tokens = genai_prices.Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        for provider_id in (provider, provider.partition("-")[0]):
+            try:
+                found = genai_prices.calc_price(tokens, model, provider_id=provider_id)
+            except LookupError:
+                continue
+            return float(found.total_price), f"genai-prices {genai_prices.__version__}"
+        return None
+
+    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Usage, None]:
+        model, messages, settings, parameters = self._call(request)
+        from pydantic_ai import exceptions
+
+        try:
+            if not streamed:
+                response = await model.request(messages, settings, parameters)
+                if text := _text(response):
+                    yield text
+            else:
+                shown = 0
+                async with model.request_stream(messages, settings, parameters) as stream:
+                    async for _ in stream:
+                        text = _text(stream.get())
+                        if len(text) > shown:
+                            yield text[shown:]
+                            shown = len(text)
+                    response = stream.get()
+        except (exceptions.AgentRunError, exceptions.UserError) as error:
+            raise self._translated(error) from self._shown(error)
+        yield self._usage(request, response)
+
+    async def close(self) -> None:
+        """Let connections go, if any were made."""
+        if "_model" in self.__dict__ and (client := getattr(self._model, "client", None)) is not None:
+            closing = client.close()
+            if inspect.isawaitable(closing):
+                await closing
+
+    @cached_property
+    def _model(self) -> PydanticModel[Any]:
+        try:
+            from pydantic_ai import models, providers
+            from pydantic_ai.exceptions import UserError
+        except ImportError as error:
+            raise NoModel(self.name, f"{self.name} needs pydantic-ai-slim; install it with mica[llm]") from error
+        name = self.name.partition(":")[0]
+        given = {"api_key": self._secret(name), "base_url": self._access.base_url}
+        try:
+            made = providers.infer_provider_class(name)(**{key: value for key, value in given.items() if value})
+            return models.infer_model(self.name, provider_factory=lambda _: made)
+        except ImportError as error:
+            raise NoModel(
+                self.name, f"{self.name} needs the library of its provider; install pydantic-ai-slim[{name}]"
+            ) from error
+        except (UserError, ValueError, TypeError) as error:
+            raise InvalidSettings(f"{self.name} cannot be used: {self._clean(str(error))}") from self._shown(error)
+
+    def _secret(self, provider: str) -> str | None:
+        if self._key is not None:
+            return self._key.reveal()
+        if provider in KEYLESS:
+            return "none"  # a header that such a server does not read
+        variable = self._access.api_key_env or key_variable(provider)
+        raise NoModel(
+            self.name, f"{self.name} has no key; set {variable}, or name another variable in "
+            f"[models.providers.{provider}] api_key_env"
+        )  # fmt: skip
+
+    def _call(
+        self, request: Request
+    ) -> tuple[PydanticModel[Any], list[ModelMessage], ModelSettings, ModelRequestParameters]:
+        model = self._model
+        from pydantic_ai.messages import (
+            BinaryContent,
+            InstructionPart,
+            ModelRequest,
+            ModelResponse,
+            TextPart,
+            UserPromptPart,
+        )
+        from pydantic_ai.models import ModelRequestParameters
+        from pydantic_ai.output import OutputObjectDefinition
+        from pydantic_ai.settings import ModelSettings
+
+        messages: list[ModelMessage] = []
+        last = len(request.messages) - 1
+        for place, message in enumerate(request.messages):
+            if message.role == "assistant":
+                messages.append(ModelResponse(parts=[TextPart(message.text)]))
+                continue
+            images = request.images if place == last else ()
+            pictures = [BinaryContent(image.content, media_type=image.media_type) for image in images]
+            prompt = UserPromptPart([message.text, *pictures] if pictures else message.text)
+            messages.append(ModelRequest(parts=[prompt], instructions=request.system or None))
+        parameters = ModelRequestParameters(
+            instruction_parts=[InstructionPart(content=request.system)] if request.system else None
+        )
+        if request.schema is not None:
+            wanted = OutputObjectDefinition(json_schema=dict(request.schema), name="answer")
+            parameters = ModelRequestParameters(
+                instruction_parts=parameters.instruction_parts, output_mode="native", output_object=wanted
+            )
+        settings = ModelSettings(max_tokens=request.output_tokens_max, max_retries=0)
+        if request.temperature is not None:
+            settings["temperature"] = request.temperature
+        return model, messages, settings, parameters
+
+    def _usage(self, request: Request, response: ModelResponse) -> Usage:
+        counted = response.usage
+        finish = _FINISH.get(response.finish_reason or "", "unknown")
+        if not counted.input_tokens and not counted.output_tokens:
+            return Usage(
+                input_tokens=request.input_tokens(),
+                output_tokens=estimate(_text(response)),
+                is_estimated=True,
+                finish=finish,
+            )
+        return Usage(input_tokens=counted.input_tokens, output_tokens=counted.output_tokens, finish=finish)
+
+    def _translated(self, error: Exception) -> ModelError:
+        from pydantic_ai import exceptions
+
+        status = getattr(error, "status_code", None)
+        said = self._clean(str(getattr(error, "body", None) or error))
+        if isinstance(error, exceptions.UserError):  # what was asked for is not possible with this model
+            return ModelRefused(f"{self.name} cannot be asked so: {said}", model=self.name, status=400)
+        if isinstance(error, exceptions.ContentFilterError):
+            return ModelRefused(f"{self.name} will not speak of this: {said}", model=self.name)
+        if isinstance(error, exceptions.ModelContextWindowExceededError):
+            return PromptTooLong(self.name)
+        if isinstance(error, exceptions.ModelAuthenticationError):
+            variable = self._access.api_key_env or key_variable(self.name.partition(":")[0])
+            return ModelRefused(
+                f"{self.name} does not accept the key in {variable} ({status}): {said}", model=self.name, status=status
+            )
+        if isinstance(error, exceptions.ModelConnectionError):
+            return ModelUnavailable(f"{self.name} cannot be reached: {said}", model=self.name)
+        if status in TRANSIENT or (status is None and isinstance(error, exceptions.ModelAPIError)):
+            after = getattr(error, "retry_after", None)
+            return ModelUnavailable(
+                f"{self.name} answers {status or 'an error'}: {said}", model=self.name, retry_after_s=after
+            )
+        if status is not None:
+            return ModelRefused(f"{self.name} refuses ({status}): {said}", model=self.name, status=status)
+        return ModelUnavailable(f"{self.name} answers what cannot be read: {said}", model=self.name)
+
+    def _clean(self, text: str) -> str:
+        """What a provider said, short and without the key; providers do repeat it."""
+        if self._key is not None:
+            text = text.replace(self._key.reveal(), "[key]")
+        text = " ".join(redact(text).split())
+        return text if len(text) <= DETAIL_CHARACTERS_MAX else text[: DETAIL_CHARACTERS_MAX - 1] + "…"
+
+    def _shown(self, error: BaseException | None) -> BaseException | None:
+        """The error as a cause, unless it or one of its own causes tells the key."""
+        at = error
+        while at is not None:
+            text = f"{at} {getattr(at, 'body', '')}"
+            if (self._key is not None and self._key.reveal() in text) or redact(text) != text:
+                return None
+            at = at.__cause__ or at.__context__
+        return error
+
+
+def _text(response: ModelResponse) -> str:
+    from pydantic_ai.messages import TextPart
+
+    return "".join(part.content for part in response.parts if isinstance(part, TextPart))

@@ -1,0 +1,146 @@
+"""A model in this process: a GGUF file, run by xllamacpp. No network, no account, nothing to pay."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mica.errors import ModelError, ModelRefused, ModelUnavailable, NoModel, PromptTooLong
+from mica.llm.protocol import Capabilities, Finish, Request, Usage
+from mica.tokens import estimate
+
+WINDOW_TOKENS = 8_192  # the memory of a window grows with it; a larger one is set in [models.known]
+_FINISH: dict[str, Finish] = {"stop": "stop", "length": "length"}
+
+
+class LocalModel:
+    """A model whose weights lie in a file; loaded at the first question, which takes about a second and its size."""
+
+    def __init__(self, path: str | Path, *, threads: int = 1, window_tokens: int | None = None) -> None:
+        self._path = Path(path).expanduser()
+        self._threads = threads
+        self._window_tokens = window_tokens or WINDOW_TOKENS
+        self._server: Any = None
+        self._loading = threading.Lock()
+        self.name = f"local:{path}"
+
+    def __repr__(self) -> str:
+        return f"LocalModel({str(self._path)!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """A grammar holds every answer to its schema. Models of this size do not call tools reliably."""
+        return Capabilities(json=True, tools=False, images=False, window_tokens=self._window_tokens)
+
+    def price(self, usage: Usage) -> tuple[float, str] | None:
+        """Nothing: it runs on your own machine."""
+        return 0.0, "local"
+
+    async def pieces(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Usage, None]:
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Queue[dict[str, Any] | BaseException | None] = asyncio.Queue()
+        given_up = threading.Event()
+
+        def on_chunk(chunk: dict[str, Any]) -> bool:
+            loop.call_soon_threadsafe(arrived.put_nowait, chunk)
+            return given_up.is_set()  # True stops the model
+
+        def run() -> None:
+            try:
+                self._load().handle_chat_completions(self._body(request), on_chunk)
+            except (ModelError, RuntimeError, ValueError, OSError) as error:
+                loop.call_soon_threadsafe(arrived.put_nowait, error)
+            else:
+                loop.call_soon_threadsafe(arrived.put_nowait, None)
+
+        running = loop.run_in_executor(None, run)
+        text, usage, finish = "", None, "unknown"
+        try:
+            while (chunk := await arrived.get()) is not None:
+                if isinstance(chunk, BaseException):
+                    raise chunk if isinstance(chunk, ModelError) else self._failed(str(chunk)) from chunk
+                if "error" in chunk:
+                    raise self._refused(chunk["error"])
+                usage = chunk.get("usage") or usage
+                for choice in chunk.get("choices", ()):
+                    finish = choice.get("finish_reason") or finish
+                    if piece := choice.get("delta", {}).get("content"):
+                        text += piece
+                        yield piece
+            await running
+        finally:
+            given_up.set()
+        counted = usage or {"prompt_tokens": request.input_tokens(), "completion_tokens": estimate(text)}
+        yield Usage(
+            input_tokens=counted["prompt_tokens"],
+            output_tokens=counted["completion_tokens"],
+            is_estimated=usage is None,
+            finish=_FINISH.get(finish, "unknown"),
+        )
+
+    async def close(self) -> None:
+        """Give the memory back."""
+        self._server = None
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        messages = [{"role": message.role, "content": message.text} for message in request.messages]
+        if request.system:
+            messages.insert(0, {"role": "system", "content": request.system})
+        body: dict[str, Any] = {
+            "messages": messages,
+            "max_tokens": request.output_tokens_max,
+            "temperature": request.temperature or 0.0,
+            "seed": 1,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if request.schema is not None:
+            # A round trip: the library takes plain dicts and lists only.
+            schema = msgspec.json.decode(msgspec.json.encode(request.schema))
+            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        return body
+
+    def _load(self) -> Any:  # noqa: ANN401 the library has no types
+        with self._loading:
+            if self._server is None:
+                self._server = self._loaded()
+            return self._server
+
+    def _loaded(self) -> Any:  # noqa: ANN401
+        try:
+            import xllamacpp
+        except ImportError as error:
+            raise NoModel(self.name, f"{self.name} needs xllamacpp; install it with mica[local-llm]") from error
+        if not self._path.is_file():
+            raise NoModel(self.name, f"there are no weights at {self._path}; name a GGUF file in [models.tiers]")
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(self._path)
+        parameters.n_ctx = self._window_tokens
+        parameters.n_parallel = 1
+        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = self._threads
+        parameters.verbosity = -1
+        parameters.warmup = False
+        # The library also listens on a port of loopback, which nobody here uses: a key that nobody has shuts it.
+        parameters.api_keys = [secrets.token_hex(16)]
+        parameters.ui = False
+        try:
+            return xllamacpp.Server(parameters)
+        except (RuntimeError, ValueError) as error:
+            raise self._failed(f"{error}; is it a whole GGUF file?") from error
+
+    def _failed(self, reason: str) -> ModelUnavailable:
+        return ModelUnavailable(f"{self.name} does not run: {reason}", model=self.name)
+
+    def _refused(self, error: dict[str, Any]) -> ModelError:
+        if error.get("type") == "exceed_context_size_error":
+            return PromptTooLong(self.name, tokens=error.get("n_prompt_tokens"), window_tokens=error.get("n_ctx"))
+        message, status = f"{self.name} refuses: {error.get('message')}", error.get("code")
+        if isinstance(status, int) and status >= 500:
+            return ModelUnavailable(message, model=self.name)
+        return ModelRefused(message, model=self.name, status=status)

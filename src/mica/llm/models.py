@@ -1,0 +1,291 @@
+"""All models of a space: which one is asked, in which order, how often, and what it may cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from itertools import chain
+from types import TracebackType
+
+import msgspec
+
+from mica.errors import InvalidInput, ModelError, ModelRefused, ModelUnavailable, NoModel, PromptTooLong, StreamBroken
+from mica.llm.accounting import Ledger, Payer, Reservation
+from mica.llm.cache import Cache, key_of
+from mica.llm.protocol import Answer, Capabilities, Model, Request, Usage
+from mica.llm.resilience import Breaker, RateLimit, Timing, backoff
+from mica.settings import ModelsSettings, Tier
+from mica.tokens import estimate
+
+INPUT_MARGIN = 1.25  # tokens are estimated, 11 % off at most on 95 % of texts; a reservation must rather be too high
+
+
+class Models:
+    """The models of each tier, in order. Use as `async with`, or call `close`."""
+
+    def __init__(
+        self,
+        chains: Mapping[Tier, Sequence[Model]],
+        *,
+        settings: ModelsSettings | None = None,
+        space: str = "",
+        ledger: Ledger | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self.ledger = ledger or Ledger()
+        self.cache = Cache(timing or Timing())
+        self._chains = {tier: tuple(models) for tier, models in chains.items()}
+        self._settings = settings or ModelsSettings()
+        self._space = space
+        self._timing = timing or Timing()
+        self._breakers: dict[str, Breaker] = {}
+        self._limits: dict[str, RateLimit] = {}
+        self._ready: set[str] = set()
+        self._no_schema: set[str] = set()  # models that refused a schema, whatever they were said to be able to do
+
+    async def ask(self, request: Request) -> Answer:
+        async with aclosing(self._run(request, streamed=False)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Answer):
+                    return piece
+        raise AssertionError("a run ends with an answer or an error")
+
+    async def stream(self, request: Request) -> AsyncGenerator[str | Answer, None]:
+        async with aclosing(self._run(request, streamed=True)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    def capabilities(self, tier: Tier) -> Capabilities:
+        every = [self._capabilities(model) for model in self._chain(tier)]
+        windows = [each.window_tokens for each in every if each.window_tokens is not None]
+        return Capabilities(
+            json=_all(each.json for each in every),
+            tools=_all(each.tools for each in every),
+            images=_all(each.images for each in every),
+            window_tokens=min(windows, default=None),
+        )
+
+    def state(self) -> dict[str, str]:
+        """Of every model that was called: whether it is asked (`closed`), left alone (`open`) or tried again."""
+        return {name: breaker.state for name, breaker in self._breakers.items()}
+
+    async def close(self) -> None:
+        for model in {id(model): model for model in chain(*self._chains.values())}.values():
+            await model.close()
+
+    async def __aenter__(self) -> Models:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- One question ---------------------------------------------------------------------------------------------
+
+    async def _run(self, request: Request, *, streamed: bool) -> AsyncGenerator[str | Answer, None]:
+        _check(request)
+        made = _Made()
+        failures: list[ModelError] = []
+        for model in self._chain(request.tier):
+            if model.name not in self._ready:  # the first look at a model may import a large library
+                await asyncio.to_thread(self._capabilities, model)
+                self._ready.add(model.name)
+            for shaped in self._shapes(model, request):
+                try:
+                    self._fits(model, shaped)
+                    async with aclosing(self._one(model, shaped, made, streamed=streamed)) as pieces:
+                        async for piece in pieces:
+                            yield piece
+                    return
+                except (ModelUnavailable, ModelRefused, PromptTooLong) as error:
+                    refused_schema = isinstance(error, ModelRefused) and error.status in (400, 422) and shaped.schema
+                    if refused_schema:
+                        self._no_schema.add(model.name)  # ask again with the schema in words
+                        continue
+                    failures.append(error)
+                    made.passed_over.append(str(error))
+                    break
+        raise _summed_up(request.tier, failures)
+
+    async def _one(
+        self, model: Model, request: Request, made: _Made, *, streamed: bool
+    ) -> AsyncGenerator[str | Answer, None]:
+        key = key_of(request, space=self._space, model=model.name)
+        if cached := self.cache.get(key):
+            yield cached.text
+            yield cached
+            return
+        worst = self._worst(model, request)
+        payer = Payer(request.agent, request.tier, model.name)
+        tokens = worst.input_tokens + worst.output_tokens
+        with self.ledger.reserved(payer, tokens=tokens, dollars=worst.dollars) as held:
+            came: list[str] = []
+            try:
+                async with aclosing(self._tries(model, request, made, came, streamed=streamed)) as pieces:
+                    async for piece in pieces:
+                        if isinstance(piece, str):
+                            yield piece
+                        else:
+                            answer = self._answered(model, piece, "".join(came), made, held)
+                            self.cache.put(key, answer)
+                            yield answer
+            finally:
+                if came and held.settled is None:  # it broke or was given up half-way: what came is to be paid
+                    self._settle_partial(model, request, "".join(came), held)
+
+    async def _tries(
+        self, model: Model, request: Request, made: _Made, came: list[str], *, streamed: bool
+    ) -> AsyncGenerator[str | Usage, None]:
+        """The pieces of the first attempt that succeeds; the texts are also put into `came`."""
+        breaker, limit = self._breaker(model), self._limit(model)
+        for attempt in range(1, self._settings.attempts_max + 1):
+            try:
+                with breaker.call():
+                    await limit.turn()
+                    made.attempts += 1
+                    async with aclosing(model.pieces(request, streamed=streamed)) as pieces:
+                        while isinstance(piece := await self._next(model, pieces), str):
+                            came.append(piece)
+                            yield piece
+                    if piece is None:
+                        raise ModelUnavailable(f"the answer of {model.name} broke off", model=model.name)
+                yield piece
+                return
+            except ModelUnavailable as error:
+                if came and streamed:
+                    raise StreamBroken(model.name, "".join(came), str(error)) from error
+                came.clear()
+                delay_s = backoff(attempt, error.retry_after_s, self._timing.chance())
+                if error.retry_after_s:
+                    limit.pause(error.retry_after_s)
+                if not error.was_called or delay_s is None or attempt == self._settings.attempts_max:
+                    raise
+                await self._timing.sleep(delay_s)
+
+    async def _next(self, model: Model, pieces: AsyncGenerator[str | Usage, None]) -> str | Usage | None:
+        timeout_s = self._settings.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await anext(pieces, None)
+        except TimeoutError as error:
+            raise ModelUnavailable(
+                f"{model.name} said nothing for {timeout_s:g} s; raise timeout_s in [models] if it is slow",
+                model=model.name,
+            ) from error
+
+    # -- What a model can do, and what it costs ---------------------------------------------------------------------
+
+    def _chain(self, tier: Tier) -> tuple[Model, ...]:
+        if not self._chains.get(tier):
+            raise NoModel(tier)
+        return self._chains[tier]
+
+    def _capabilities(self, model: Model) -> Capabilities:
+        """What was detected, corrected by what the settings and earlier refusals say."""
+        able = model.capabilities
+        known = self._settings.known.get(model.name)
+        if known is not None:
+            told = {name: getattr(known, name) for name in ("json", "tools", "images", "window_tokens")}
+            able = msgspec.structs.replace(able, **{name: value for name, value in told.items() if value is not None})
+        return msgspec.structs.replace(able, json=False) if model.name in self._no_schema else able
+
+    def _shapes(self, model: Model, request: Request) -> list[Request]:
+        """The ways to ask this model: with a schema it holds to by itself, else with the schema in words."""
+        if request.schema is None:
+            return [request]
+        words = (
+            "Answer with one JSON value of this schema and nothing else, no fence and no remark:\n"
+            + msgspec.json.encode(request.schema).decode()
+        )
+        in_words = msgspec.structs.replace(request, schema=None, system=f"{request.system}\n\n{words}".strip())
+        return [request, in_words] if self._capabilities(model).json else [in_words]
+
+    def _fits(self, model: Model, request: Request) -> None:
+        able = self._capabilities(model)
+        if request.images and able.images is False:
+            raise ModelRefused(f"{model.name} cannot see images; name a model that can in the tier", model=model.name)
+        tokens = request.input_tokens() + request.output_tokens_max
+        if able.window_tokens is not None and tokens > able.window_tokens:
+            raise PromptTooLong(model.name, tokens=tokens, window_tokens=able.window_tokens)
+
+    def _worst(self, model: Model, request: Request) -> Usage:
+        usage = Usage(
+            input_tokens=round(request.input_tokens() * INPUT_MARGIN), output_tokens=request.output_tokens_max
+        )
+        return self._priced(model, usage)
+
+    def _priced(self, model: Model, usage: Usage) -> Usage:
+        """The usage with its dollars: by the settings, else as the provider said, else by its table, else unknown."""
+        known = self._settings.known.get(model.name)
+        if known is not None and known.dollars_in is not None and known.dollars_out is not None:
+            dollars = (usage.input_tokens * known.dollars_in + usage.output_tokens * known.dollars_out) / 1_000_000
+            price = f"settings {known.price_at}" if known.price_at else "settings"
+            return msgspec.structs.replace(usage, dollars=dollars, price=price)
+        if usage.dollars is None and (found := model.price(usage)):
+            return msgspec.structs.replace(usage, dollars=found[0], price=found[1])
+        return usage
+
+    def _answered(self, model: Model, usage: Usage, text: str, made: _Made, held: Reservation) -> Answer:
+        usage = self._priced(model, usage)
+        held.settle(usage, usage.dollars)
+        return Answer(
+            text=text,
+            model=model.name,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            dollars=usage.dollars,
+            price=usage.price,
+            is_estimated=usage.is_estimated,
+            attempts=made.attempts,
+            passed_over=tuple(made.passed_over),
+            finish=usage.finish,
+        )
+
+    def _settle_partial(self, model: Model, request: Request, text: str, held: Reservation) -> None:
+        usage = Usage(input_tokens=request.input_tokens(), output_tokens=estimate(text), is_estimated=True)
+        usage = self._priced(model, usage)
+        held.settle(usage, usage.dollars)
+
+    def _breaker(self, model: Model) -> Breaker:
+        return self._breakers.setdefault(model.name, Breaker(model.name, self._timing))
+
+    def _limit(self, model: Model) -> RateLimit:
+        provider = model.name.partition(":")[0]
+        if provider not in self._limits:
+            settings = self._settings.providers.get(provider)
+            self._limits[provider] = RateLimit(settings.requests_per_minute if settings else None, self._timing)
+        return self._limits[provider]
+
+
+class _Made:
+    """What one question took so far, over all models."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.passed_over: list[str] = []
+
+
+def _all(answers: Iterable[bool | None]) -> bool | None:
+    """What holds for every model: no, if one cannot; unknown, if one is unknown."""
+    every = set(answers)
+    return False if False in every else None if None in every else True
+
+
+def _check(request: Request) -> None:
+    if not request.messages:
+        raise InvalidInput("a request without messages asks nothing; give at least one")
+    for text in (request.system, *(message.text for message in request.messages)):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"a text cannot be sent to a model: {error}; remove the half character") from error
+
+
+def _summed_up(tier: Tier, failures: Sequence[ModelError]) -> ModelError:
+    """The one failure there was, or one that names them all."""
+    if len(failures) == 1:
+        return failures[0]
+    reasons = "; ".join(str(failure) for failure in failures)
+    return ModelUnavailable(f"no model of the tier {tier!r} answered: {reasons}", model=tier)

@@ -1,0 +1,105 @@
+"""When to try again, when to wait and when to leave a model alone. Time and chance are passed in."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from mica.errors import ModelUnavailable
+from mica.model import Clock, utc_now
+
+BACKOFF_S = 0.5  # before the second attempt, doubling; the real wait is anywhere below, so that callers part
+BACKOFF_S_MAX = 30.0  # also of Retry-After: a provider that asks for more is passed over
+FAILURES_MAX = 3  # in a row; then the model is left alone
+OPEN_S = 30.0  # doubling at each failed probe
+OPEN_S_MAX = 300.0
+
+
+class Timing(NamedTuple):
+    """The clocks, the sleep and the chance that everything here goes by."""
+
+    now: Clock = utc_now
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    chance: Callable[[], float] = random.random
+
+
+def backoff(failed: int, retry_after_s: float | None, chance: float) -> float | None:
+    """Seconds to wait after this many failures; None when the provider asks for more than anybody waits."""
+    if retry_after_s is None:
+        return chance * min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** (failed - 1))
+    return retry_after_s if retry_after_s <= BACKOFF_S_MAX else None
+
+
+class Breaker:
+    """Leaves a model alone that failed several times in a row; later one call, and only one, tries it again."""
+
+    def __init__(self, name: str, timing: Timing) -> None:
+        self._name = name
+        self._timing = timing
+        self._failures = 0
+        self._open_s = 0.0
+        self._open_until = 0.0
+        self._is_probing = False
+
+    @property
+    def state(self) -> str:
+        """`closed`, `open` or `half-open`."""
+        if self._failures < FAILURES_MAX:
+            return "closed"
+        return "open" if self._timing.monotonic() < self._open_until else "half-open"
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Around one call. Raises ModelUnavailable at once while the model is left alone."""
+        is_probe = self.state == "half-open"
+        if self.state == "open" or (is_probe and self._is_probing):
+            left_s = max(0.0, self._open_until - self._timing.monotonic())
+            raise ModelUnavailable(
+                f"{self._name} failed {self._failures} times in a row and is left alone for {left_s:.0f} s more",
+                model=self._name,
+                was_called=False,
+            )
+        self._is_probing = is_probe
+        try:
+            yield
+        except ModelUnavailable:
+            self._fail()
+            raise
+        else:
+            self._failures, self._open_s = 0, 0.0
+        finally:
+            if is_probe:
+                self._is_probing = False
+
+    def _fail(self) -> None:
+        self._failures += 1
+        if self._failures >= FAILURES_MAX:
+            self._open_s = min(OPEN_S_MAX, self._open_s * 2 or OPEN_S)
+            jitter = 0.9 + 0.2 * self._timing.chance()
+            self._open_until = self._timing.monotonic() + self._open_s * jitter
+
+
+class RateLimit:
+    """At most so many calls a minute to one provider, evenly; who comes too early waits its turn."""
+
+    def __init__(self, per_minute: float | None, timing: Timing) -> None:
+        self._interval_s = 60.0 / per_minute if per_minute else 0.0
+        self._timing = timing
+        self._next = float("-inf")
+
+    async def turn(self) -> None:
+        """Return when a call may be made."""
+        now = self._timing.monotonic()
+        at = max(now, self._next)
+        self._next = at + self._interval_s
+        if at > now:
+            await self._timing.sleep(at - now)
+
+    def pause(self, seconds: float) -> None:
+        """Let nobody call for so long: the provider asked for it."""
+        self._next = max(self._next, self._timing.monotonic() + seconds)

@@ -1,0 +1,50 @@
+"""From settings to models: each tier a chain, each name one model, opened when it is first asked."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from mica.errors import InvalidSettings
+from mica.llm.accounting import Ledger, Record
+from mica.llm.hosted import HostedModel
+from mica.llm.local import LocalModel
+from mica.llm.models import Models
+from mica.llm.protocol import Model
+from mica.llm.resilience import Timing
+from mica.settings import ProviderSettings, Settings, Tier
+
+LOCAL = "local"
+
+
+def open_models(
+    settings: Settings, *, space: str = "", record: Record | None = None, timing: Timing | None = None
+) -> Models:
+    """The models that the settings name. Nothing is imported, loaded or called yet.
+
+    `record` is told every reservation and every cost; `Models.ledger.restore` takes such records of earlier runs.
+    Raises InvalidSettings for a name that cannot be a model.
+    """
+    timing = timing or Timing()
+    opened: dict[str, Model] = {}
+    chains: dict[Tier, list[Model]] = {}
+    for tier in get_args(Tier):
+        for name in settings.models.chain(tier):
+            if name not in opened:
+                opened[name] = open_model(name, settings)
+            chains.setdefault(tier, []).append(opened[name])
+    ledger = Ledger(settings.models.budgets, now=timing.now, record=record)
+    return Models(chains, settings=settings.models, space=space, ledger=ledger, timing=timing)
+
+
+def open_model(name: str, settings: Settings) -> Model:
+    """The model of a name: `local:<path of a GGUF file>`, or `provider:model`."""
+    provider, _, model = name.partition(":")
+    if not provider or not model:
+        raise InvalidSettings(
+            f'[models.tiers]: {name!r} names no provider; write "provider:model", or set default_provider in [models]'
+        )
+    access = settings.models.providers.get(provider, ProviderSettings())
+    known = settings.models.known.get(name)
+    if provider == LOCAL:
+        return LocalModel(model, threads=access.threads, window_tokens=known.window_tokens if known else None)
+    return HostedModel(name, access=access, key=settings.keys.get(provider))

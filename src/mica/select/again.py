@@ -1,0 +1,108 @@
+"""Asking a second time: with words that the best answers taught, and members of the kind of thing that is asked for.
+
+The best of the first asking keep their places; the second fills what comes after them. A question for several things
+("which cities", "how many pets") has its answer in many sessions: there the second asking listens to the named speaker,
+lets neighbours lend less, and takes from each session in turn.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from mica.select.kinds import MEMBERS
+from mica.select.rank import GENERIC, Hit, Query, QueryTerm
+from mica.words import terms, terms_of, words
+
+# Weights were measured on the development split; docs/ranking.md has the values tried.
+KEPT = 5  # hits of the first asking that stay in front
+TEACHERS = 10  # hits whose words are learned
+CLASS = 50  # hits among which a word is common or rare
+WORDS_MAX = 100  # of a hit: an answer of many pages would teach only its own words
+LEARNED = 10  # words
+LEARNED_WEIGHT = 0.2  # of the best of them
+MEMBER_WEIGHT = 0.4
+REACH = 4  # words after "which" or "how many" among which the kind stands
+SEVERAL_SPEAKER_FACTOR = 2.5
+SEVERAL_NEIGHBOUR_SHARE = 0.3
+SEVERAL_SPREAD = 0.85  # what a hit keeps of its score for every better one of its session
+
+_ASKS_FOR = frozenset({"what", "which", "many"})
+_SEVERAL = re.compile(
+    r"\b(?:how many|(?:what|which)(?: \w+){0,3}? (?!is\b|was\b|does\b|has\b|this\b)\w+[^\Wus]s|both|in common)\b",
+    re.IGNORECASE,
+)
+
+
+def asks_for_several(query: str) -> bool:
+    """Whether a question wants a list: it asks how many, or which of something in the plural."""
+    return _SEVERAL.search(query) is not None
+
+
+def broader(query: Query, hits: Sequence[Hit]) -> Query:
+    """The question to ask the second time, knowing what the first answered."""
+    known = {term.term for term in query.terms} | {term for name in query.speakers for term in terms(name)}
+    added = {term.term: term for term in (*learned(hits, known), *members(query, known))}
+    several = asks_for_several(query.text)
+    return msgspec.structs.replace(
+        query,
+        learned=tuple(added.values()),
+        speaker_factor=SEVERAL_SPEAKER_FACTOR if several else query.speaker_factor,
+        neighbour_share=SEVERAL_NEIGHBOUR_SHARE if several else query.neighbour_share,
+    )
+
+
+def learned(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
+    """The words that the best hits say more than the hits after them do, best first."""
+    speakers = {term for hit in hits[:CLASS] if hit.mark.agent for term in terms(hit.mark.agent)}
+    said = [Counter(terms_of(words(hit.mark.text)[:WORDS_MAX])) for hit in hits[:CLASS]]
+    common = Counter(term for counts in said for term in counts)
+    taught: dict[str, float] = {}
+    for hit, counts in zip(hits[:TEACHERS], said, strict=False):
+        for term, count in counts.items():
+            if term not in known and term not in speakers and term not in GENERIC and not term.isdigit():
+                share = hit.score / hits[0].score * count / (count + 1)
+                taught[term] = taught.get(term, 0.0) + share
+    weights = {term: share * math.log1p(len(said) / common[term]) for term, share in taught.items()}
+    best = sorted(weights, key=lambda term: (-weights[term], term))[:LEARNED]
+    return [QueryTerm(term, LEARNED_WEIGHT * weights[term] / weights[best[0]]) for term in best]
+
+
+def members(query: Query, known: set[str]) -> list[QueryTerm]:
+    """The members of the kinds that a question asks for."""
+    said = words(query.text)
+    near = {
+        word for place, word in enumerate(said) if word in _ASKS_FOR for word in said[place + 1 : place + 1 + REACH]
+    }
+    kinds = set(terms_of(near))
+    found = {
+        member: term.weight
+        for term in query.terms
+        if term.term in kinds
+        for member in MEMBERS.get(term.term, ())
+        if member not in known
+    }
+    return [QueryTerm(term, MEMBER_WEIGHT * weight) for term, weight in found.items()]
+
+
+def joined(query: Query, first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:
+    """Both answers as one: the best of the first, then the second without them."""
+    kept = list(first[:KEPT])
+    there = {hit.mark.position for hit in kept}
+    rest = [hit for hit in second if hit.mark.position not in there]
+    return kept + (spread(rest, kept) if asks_for_several(query.text) else rest)
+
+
+def spread(hits: Sequence[Hit], before: Sequence[Hit]) -> list[Hit]:
+    """The hits, each behind where its score puts it when better ones are of the same session."""
+    better: Counter[str | None] = Counter(hit.mark.session for hit in before if hit.mark.session is not None)
+    placed: list[tuple[float, Hit]] = []
+    for hit in hits:
+        placed.append((-hit.score * SEVERAL_SPREAD ** better[hit.mark.session], hit))
+        if hit.mark.session is not None:
+            better[hit.mark.session] += 1
+    return [hit for _, hit in sorted(placed, key=lambda pair: (pair[0], pair[1].mark.position))]

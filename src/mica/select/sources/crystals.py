@@ -1,0 +1,96 @@
+"""What marks meant: the highest crystals that cover the time, or those that answer the query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from mica.crystals import Crystal, CrystalQuery
+from mica.model import EventId, Passage
+from mica.select.sources import Question
+from mica.store.protocol import Store
+from mica.words import terms, words
+
+CRYSTALS_MAX = 300  # the latest that are looked at
+OFFERED_MAX = 20  # of those, that answer a query
+HITS_MAX = 50  # marks that a crystal may stand for, and is not shown beside
+HALF_LIFE_DAYS = 7.0
+PHRASE = 0.3  # for a query that stands in it word for word
+BESIDE_MARKS = 0.8  # of a crystal's score, where marks answer too: they are the evidence
+HIGHER = 1.0  # a level more counts more than being fresh, where nothing is asked
+
+
+class Crystals:
+    """The crystals of a space."""
+
+    name = "crystals"
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def passages(self, question: Question) -> Sequence[Passage]:
+        if question.query:
+            return await self._answering(question)
+        top = await self._store.crystals(CrystalQuery(is_sealed=False, limit=CRYSTALS_MAX))
+        return [
+            _passage(crystal, HIGHER * (1 + crystal.number) + recency(crystal, question.now))
+            for crystal in top
+            if not crystal.is_tree
+        ]
+
+    async def _answering(self, question: Question) -> list[Passage]:
+        wanted = frozenset(terms(question.query))
+        found = await self._store.crystals(CrystalQuery(limit=CRYSTALS_MAX))
+        weight = question.recency_weight
+        scored = [
+            (weight * recency(crystal, question.now) + (1 - weight) * relevance, crystal)
+            for crystal in found
+            if (relevance := relevant(crystal, wanted, question.query)) > 0
+        ]
+        best = sorted(scored, key=lambda pair: (-pair[0], pair[1].number, pair[1].id))[:OFFERED_MAX]
+        if not best:
+            return []
+        marks = [hit.mark.id for hit in (await question.hits())[:HITS_MAX]]
+        above = await self._above([*marks, *(crystal.id for _, crystal in best)])
+        return [
+            _passage(crystal, score * BESIDE_MARKS, [each for each, over in above.items() if crystal.id in over])
+            for score, crystal in best
+        ]
+
+    async def _above(self, identifiers: Iterable[EventId]) -> Mapping[EventId, frozenset[EventId]]:
+        """The crystals that rest on each of these."""
+        return {each: frozenset(await self._store.citing([each])) for each in identifiers}
+
+
+def recency(crystal: Crystal, now: datetime) -> float:
+    """Half of it for every week that has gone by."""
+    days = max(0.0, (now - crystal.end_at).total_seconds() / 86_400)
+    return float(2 ** (-days / HALF_LIFE_DAYS))
+
+
+def relevant(crystal: Crystal, wanted: frozenset[str], query: str) -> float:
+    """How much of a query a crystal speaks of: the share of its terms, and more when it says it word for word."""
+    if not wanted:
+        return 0.0
+    said = " ".join([*(statement.text for statement in crystal.statements), *crystal.topics, crystal.label or ""])
+    share = len(wanted.intersection(terms(said))) / len(wanted)
+    asked = words(query)
+    is_phrase = len(asked) > 1 and f" {' '.join(asked)} " in f" {' '.join(words(said))} "
+    return min(1.0, share + (PHRASE if is_phrase and share else 0.0))
+
+
+def _passage(crystal: Crystal, score: float, beneath: Iterable[EventId] = ()) -> Passage:
+    """Everything it says, with the marks it cites."""
+    statements = dict.fromkeys(statement.text for statement in crystal.statements)
+    cited = dict.fromkeys(each for statement in crystal.statements for each in statement.sources)
+    return Passage(
+        text=" ".join(statements),
+        sources=(crystal.id, *cited),
+        tokens=0,
+        score=score,
+        at=crystal.end_at,
+        source=Crystals.name,
+        kind=f"{crystal.level} ({crystal.label or crystal.period.partition(':')[2]})",
+        handle=f"#{crystal.position}",
+        stands_for=frozenset([crystal.id, *cited, *crystal.sources, *beneath]),
+    )

@@ -1,0 +1,237 @@
+"""What people call a time: "last Tuesday", "in March", "two weeks ago", "2026-W45", by the asker's clock and zone.
+
+Days begin at midnight where the asker is, weeks on Monday. Memory looks back: a weekday or a month without a year is
+the latest that has begun.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import time as time_of_day
+
+import msgspec
+
+from mica.errors import InvalidInput
+
+
+class Period(msgspec.Struct, frozen=True):
+    """A stretch of time that somebody named."""
+
+    start_at: datetime
+    end_at: datetime  # exclusive
+    words: str = ""  # by which it was named
+
+    def told(self, zone: tzinfo | None = None) -> str:
+        """How it was understood, for people."""
+        start, end = (at.astimezone(zone).strftime("%Y-%m-%d %H:%M") for at in (self.start_at, self.end_at))
+        return f"{self.words}: {start} to {end}"
+
+
+def periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Period, ...]:
+    """The stretches of time that a text names, in its order. Without a zone, that of this machine."""
+    found: list[tuple[int, Period]] = []
+    rest = text
+    for pattern, read in _PHRASES:
+        for match in pattern.finditer(rest):
+            try:
+                days = read(match, now.astimezone(zone).date())
+                if days is None:
+                    continue
+                start_at, end_at = (_midnight(day, zone) for day in days)
+                if match.re in _UNTIL_NOW:
+                    end_at = max(now, start_at)
+            except (ValueError, OverflowError):  # 31 April, or the year 0
+                continue
+            found.append((match.start(), _bounded(text, match, start_at, end_at, now)))
+        rest = pattern.sub(lambda match: " " * len(match[0]), rest)
+    return tuple(period for _, period in sorted(found, key=lambda pair: pair[0]))
+
+
+def moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
+    """The moment that a text names: ISO 8601, how long ago (90s, 15m, 2h, 3d, 1w), or the start of a phrase's stretch.
+
+    Raises InvalidInput when it names none, or more than one.
+    """
+    text = text.strip()
+    if match := re.fullmatch(r"(\d{1,6})([smhdw])", text):
+        try:
+            return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
+        except OverflowError:
+            raise InvalidInput(f"{text!r} is before all time") from None
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        named = periods(text, now=now, zone=zone)
+        if len(named) != 1:
+            raise InvalidInput(
+                f"{text!r} is no time; write 2026-11-15, 2026-11-15T09:30, 2026-W46, 'last Tuesday', 'two weeks ago', "
+                f"or 2h, 3d, 1w for «ago»"
+            ) from None
+        return named[0].start_at
+    try:
+        return (given.replace(tzinfo=zone) if given.tzinfo is None and zone else given).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{text!r} is beyond all calendars") from None
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _midnight(day: date, zone: tzinfo | None) -> datetime:
+    """When this day begins; where clocks change, a day may have 23 or 25 hours."""
+    return datetime.combine(day, time_of_day(), zone).astimezone(UTC)
+
+
+_BEFORE = re.compile(r"\b(since|after|before|until|till) (?:the |in |on )*$", re.IGNORECASE)
+
+
+def _bounded(text: str, match: re.Match[str], start_at: datetime, end_at: datetime, now: datetime) -> Period:
+    """The stretch of a phrase, with the word before it: since and until reach further than the phrase itself."""
+    words = match[0].strip()
+    if (bound := _BEFORE.search(text, max(0, match.start() - 20), match.start())) is None:
+        return Period(start_at, end_at, words)
+    words = f"{bound[1].lower()} {words}"
+    match bound[1].lower():
+        case "since":
+            return Period(start_at, max(now, end_at), words)
+        case "after":
+            return Period(end_at, max(now, end_at), words)
+        case "before":
+            return Period(min(_EPOCH, start_at), start_at, words)
+        case _:
+            return Period(min(_EPOCH, start_at), end_at, words)
+
+
+# -- Phrases --------------------------------------------------------------------------------------------------
+
+Days = tuple[date, date]  # the first, and the first that does not belong to it any more
+_MONTHS = "January February March April May June July August September October November December".split()
+_WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
+_NUMBERS = "one two three four five six seven eight nine ten eleven twelve".split()
+_COUNTS = {word: number for number, word in enumerate(_NUMBERS, 1)} | {"a": 1, "an": 1, "couple of": 2, "few": 3}
+
+_YEAR = r"(?P<year>(?:19|20)\d\d)\b"
+_MONTH = rf"(?P<month>{'|'.join(_MONTHS)})\b"  # with a capital: "may" and "march" are also verbs
+_SHORT_MONTH = rf"(?P<month>{'|'.join(f'{month[:3]}(?:{month[3:]})?' for month in _MONTHS)}|Sept)\b\.?"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?\b"
+_COUNT = rf"(?P<count>\d{{1,3}}|{'|'.join(sorted(_COUNTS, key=len, reverse=True))})"
+_UNIT = r"(?P<unit>day|week|month|year)s?\b"
+
+
+def _calendar(match: re.Match[str], today: date) -> Days | None:
+    parts = match.groupdict()
+    day, year = int(parts.get("day") or 0), int(parts.get("year") or 0)
+    name = parts.get("month")
+    month = int(parts.get("number") or 0) or (_month(name) if name else 0)
+    first = date(year or today.year, month or 1, day or 1)
+    if not year and first > today:
+        first = first.replace(year=today.year - 1)
+    if day:
+        return first, first + timedelta(days=1)
+    return first, _later(first, months=1 if month else 12)
+
+
+def _month(name: str) -> int:
+    return next(number for number, month in enumerate(_MONTHS, 1) if month.startswith(name[:3]))
+
+
+def _iso_week(match: re.Match[str], today: date) -> Days:
+    number = int(match["week"])
+    first = date.fromisocalendar(int(match["year"] or today.year), number, 1)
+    if not match["year"] and first > today:
+        first = date.fromisocalendar(today.year - 1, number, 1)
+    return first, first + timedelta(days=7)
+
+
+def _day_word(match: re.Match[str], today: date) -> Days:
+    first = today - timedelta(days=0 if match[0].lower() == "today" else 1)
+    return first, first + timedelta(days=1)
+
+
+def _ago(match: re.Match[str], today: date) -> Days:
+    return _whole(match["unit"], _back(today, match["unit"], _count(match["count"])))
+
+
+def _previous(match: re.Match[str], today: date) -> Days:
+    back = 0 if match["which"].lower() == "this" else 1
+    return _whole(match["unit"], _back(today, match["unit"], back))
+
+
+def _lately(match: re.Match[str], today: date) -> Days:
+    return _back(today, match["unit"], _count(match["count"] or "one")), today + timedelta(days=1)
+
+
+def _weekday(match: re.Match[str], today: date) -> Days:
+    """The latest such day; a last one is not today."""
+    back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7
+    if back == 0 and (match["which"] or "").lower() in {"last", "past"}:
+        back = 7
+    first = today - timedelta(days=back)
+    return first, first + timedelta(days=1)
+
+
+def _count(word: str) -> int:
+    return int(word) if word.isdigit() else _COUNTS[word.lower()]
+
+
+def _back(day: date, unit: str, count: int) -> date:
+    match unit.lower():
+        case "day":
+            return day - timedelta(days=count)
+        case "week" | "weekend":
+            return day - timedelta(weeks=count)
+        case "month":
+            return _later(day.replace(day=1), months=-count)
+        case _:
+            return date(day.year - count, 1, 1)
+
+
+def _whole(unit: str, day: date) -> Days:
+    """The day, week, weekend, month or year that this day is in."""
+    match unit.lower():
+        case "day":
+            return day, day + timedelta(days=1)
+        case "week":
+            first = day - timedelta(days=day.weekday())
+            return first, first + timedelta(days=7)
+        case "weekend":
+            first = day - timedelta(days=day.weekday()) + timedelta(days=5)
+            return first, first + timedelta(days=2)
+        case "month":
+            return day.replace(day=1), _later(day.replace(day=1), months=1)
+        case _:
+            return date(day.year, 1, 1), date(day.year + 1, 1, 1)
+
+
+def _later(first: date, *, months: int) -> date:
+    """The first day of the month that comes so much later."""
+    number = first.year * 12 + first.month - 1 + months
+    return date(number // 12, number % 12 + 1, 1)
+
+
+def _phrase(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+_RECENT = _phrase(rf"\b(?:last|past) {_COUNT} {_UNIT}")
+_UNTIL_NOW = {_RECENT}
+_PHRASES: list[tuple[re.Pattern[str], Callable[[re.Match[str], date], Days | None]]] = [
+    # The first that fits takes the words with it.
+    (_phrase(r"\bweek (?P<week>\d{1,2})(?: of (?P<year>(?:19|20)\d\d))?\b"), _iso_week),
+    (re.compile(r"\b(?P<year>(?:19|20)\d\d)-?W(?P<week>\d\d)\b"), _iso_week),
+    (re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<number>\d\d)-(?P<day>\d\d)\b"), _calendar),
+    (re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<number>0[1-9]|1[0-2])\b(?!-)"), _calendar),
+    (re.compile(rf"\b{_DAY}(?: of)? {_SHORT_MONTH}(?:,? ?{_YEAR})?"), _calendar),
+    (re.compile(rf"\b{_SHORT_MONTH} {_DAY}(?:,? ?{_YEAR})?"), _calendar),
+    (re.compile(rf"\b{_SHORT_MONTH},? ?{_YEAR}"), _calendar),
+    (re.compile(rf"\b{_MONTH}"), _calendar),
+    (re.compile(rf"\b{_YEAR}"), _calendar),
+    (_phrase(r"\b(?:today|yesterday|last night)\b"), _day_word),
+    (_phrase(rf"\b{_COUNT} {_UNIT} ago\b"), _ago),
+    (_RECENT, _lately),
+    (_phrase(r"\b(?P<which>last|past|this) (?P<unit>day|week|weekend|month|year)\b"), _previous),
+    (_phrase(rf"\b(?:(?P<which>last|past|this|on) )?(?P<weekday>{'|'.join(_WEEKDAYS)})\b"), _weekday),
+]

@@ -1,0 +1,96 @@
+"""Work that is due now and then: one scheduler, no daemon.
+
+Jobs are planned in the store, so that of several processes that share it one does each of them. Whoever is active runs
+what is due: a process that observes, `mica tick`, or a server by its clock. Every job may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+import msgspec
+
+from mica.errors import ClaimLost, MicaError
+from mica.model import Clock
+from mica.store.protocol import Store
+
+LEASE = timedelta(minutes=5)  # renewed by nobody: a job ends long before, or its process is dead
+STIR_S = 60.0  # how often an active process looks for what is due
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is done again and again."""
+
+    kind: str
+    every: timedelta
+    run: Callable[[], Awaitable[int]]  # returns how much was done
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that was run: how much it did, or why it failed."""
+
+    kind: str
+    done: int = 0
+    error: str | None = None
+    next_at: datetime
+
+
+class Scheduler:
+    """Runs the jobs of one space that are due."""
+
+    def __init__(self, store: Store, jobs: Sequence[Job], *, clock: Clock) -> None:
+        self._store = store
+        self._jobs = {job.kind: job for job in jobs}
+        self._clock = clock
+        self._owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._stirred_s = asyncio.get_running_loop().time()  # a short process leaves it to others
+        self._task: asyncio.Task[list[Ran]] | None = None
+
+    async def tick(self) -> list[Ran]:
+        """Run what is due and nobody else runs; returns what was run. A job that failed is tried at its next time."""
+        await self._plan()
+        ran: list[Ran] = []
+        while (
+            claim := await self._store.claim(self._jobs, owner=self._owner, due_by=self._clock(), lease=LEASE)
+        ) is not None:
+            job = self._jobs[claim.kind]
+            next_at = self._clock() + job.every
+            try:
+                found = Ran(kind=job.kind, done=await job.run(), next_at=next_at)
+            except MicaError as error:
+                found = Ran(kind=job.kind, error=str(error), next_at=next_at)
+            except BaseException:
+                await asyncio.shield(self._store.finish(claim, again_at=self._clock()))  # another may do it at once
+                raise
+            with suppress(ClaimLost):  # it took longer than its lease: another has begun, and nothing is made twice
+                await self._store.finish(claim, again_at=next_at)
+            ran.append(found)
+        return ran
+
+    def stir(self) -> None:
+        """Something happened: look in the background for what is due, now and then."""
+        loop = asyncio.get_running_loop()
+        if self._jobs and loop.time() - self._stirred_s > STIR_S and (self._task is None or self._task.done()):
+            self._stirred_s = loop.time()
+            self._task = loop.create_task(self._quietly(), name="mica-scheduler")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _quietly(self) -> list[Ran]:
+        try:
+            return await self.tick()
+        except MicaError:
+            return []  # the store is away: the next who is active looks again
+
+    async def _plan(self) -> None:
+        known = {work.kind for work in await self._store.work()}
+        for kind in self._jobs.keys() - known:
+            await self._store.plan(kind, due_at=self._clock())

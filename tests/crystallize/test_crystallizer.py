@@ -1,0 +1,354 @@
+"""From marks to crystals of every level, through the front door, on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import mica
+from mica.crystals import CrystalQuery
+from mica.errors import InvalidEvent, InvalidInput, InvalidSettings, LawBroken, UnknownEvent
+from mica.model import EventQuery
+from mica.settings import CrystalSettings, Settings
+from mica.store.scheduling import LEASE
+from mica.testing import HandClock
+
+MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
+SAID = (
+    "The cookie is set before the redirect, so the session is lost on every login.",
+    "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
+    "Never set a cookie before a redirect: browsers drop it when the host changes.",
+    "The staging deploy failed because the secret was missing in the vault.",
+    "Added the secret to the vault and the deploy went through; login works on staging.",
+    "The old cookie helper in utils/http.py is used by nobody and can go.",
+)
+
+
+OTHER = (
+    "The invoice total is rounded twice, once in the cart and once in the mailer.",
+    "Rounding happens in billing/money.py only; the mailer prints what it is given.",
+    "Always keep amounts in cents until they are printed.",
+    "The nightly report counted refunds as sales, so Monday's numbers were too high.",
+    "Refunds have a type of their own in the ledger now, and the report leaves them out.",
+    "Thirty invoices of October were sent again with the right total.",
+)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock(MONDAY)
+
+
+@pytest.fixture
+def home(home: Settings) -> Settings:
+    return msgspec.structs.replace(home, time_zone="Europe/Berlin", crystals=CrystalSettings(auto=False))
+
+
+def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[str, ...] = SAID) -> list[mica.Ref]:
+    """A session of some minutes, each mark from another."""
+    refs = []
+    with memory.context(session=session, agent="scout"):
+        for text in says:
+            clock.move(minutes=1)
+            refs.append(memory.mark(f"{text} ({session})"))
+    return refs
+
+
+async def digests(memory: mica.Memory) -> dict[str, str]:
+    marks = await memory.events(EventQuery(names=("mark",), limit=None))
+    return {event.id: blake2b(event.body + repr(event.context).encode()).hexdigest() for event in marks}
+
+
+async def test_sessions_days_weeks_and_epochs_appear_as_time_goes_by(memory: mica.Memory, clock: HandClock) -> None:
+    """TB-07, TB-05, B-08, B-09, B-10, B-11, B-19, B-23: in order, by themselves, and no mark is touched."""
+    for day in range(15):
+        clock.at = MONDAY + timedelta(days=day)
+        observe(memory, clock, f"morning {day}")
+        observe(memory, clock, f"noon {day}")
+        await memory.auto_crystallize()
+    with memory.context(session="release"):
+        memory.mark("Version 1.0 is out", tags=("milestone",))
+    before = await digests(memory)
+    clock.at = MONDAY + timedelta(days=23)
+
+    await memory.auto_crystallize()
+
+    found = await memory.crystals(limit=None)
+    levels = {level: [each for each in found if each.level == level] for level in ("session", "day", "week", "epoch")}
+    assert len([each for each in levels["session"] if each.period.startswith("session:")]) == 30
+    assert [each.period for each in levels["day"]][:2] == ["day:2026-11-02", "day:2026-11-03"]
+    assert [each.period for each in levels["week"]] == ["week:2026-W45", "week:2026-W46", "week:2026-W47"]
+    assert len(levels["epoch"]) == 1
+    assert levels["epoch"][0].marks == 180
+    [alone] = await memory.waiting()
+    assert (alone.period, alone.reason) == ("pool:2026-11-16", "too little to say it in fewer words than it has")
+    assert await memory.auto_crystallize() == []
+    assert await digests(memory) == before
+    assert await memory.verify() == []
+
+
+async def test_what_a_crystal_says_is_said_by_the_marks_it_cites(memory: mica.Memory, clock: HandClock) -> None:
+    """B-62, TB-13, TB-10: verbatim, at every level; what is not cited is named with the reason."""
+    observe(memory, clock, "s1")
+    observe(memory, clock, "s2")
+    texts = {event.id: str(event.data["text"]) for event in await memory.events(EventQuery(names=("mark",)))}
+
+    for crystal in await memory.crystallize(level="week"):
+        assert crystal.method == "extractive-1"
+        for statement in crystal.statements:
+            assert all(statement.text in texts[cited] for cited in statement.sources), statement
+        beneath = await memory.expand(crystal.id)
+        cited = {each for statement in crystal.statements for each in statement.sources}
+        for source in beneath:
+            rests = {source.id} if isinstance(source, mica.Mark) else {x for s in source.statements for x in s.sources}
+            assert bool(rests & cited) != (source.id in {each.id for each in crystal.dropped})
+        assert crystal.tokens < crystal.source_tokens
+
+
+async def test_crystallizing_again_makes_nothing(memory: mica.Memory, clock: HandClock) -> None:
+    """TB-06: neither by itself nor when asked."""
+    observe(memory, clock, "s1")
+    assert len(await memory.crystallize()) == 1
+    assert await memory.crystallize() == []
+    clock.move(days=1)
+    assert [crystal.level for crystal in await memory.auto_crystallize()] == ["day"]
+    assert await memory.auto_crystallize() == []
+
+
+async def test_the_same_marks_give_the_same_crystal(memory: mica.Memory, clock: HandClock) -> None:
+    """TB-15: byte for byte, the disclosure too; a dry run shows it and records nothing."""
+    observe(memory, clock, "s1")
+    [shown] = await memory.crystallize(dry_run=True)
+    assert await memory.crystals() == []
+    [made] = await memory.crystallize()
+    for name in ("insight", "principles", "significance", "topics", "mood", "dropped", "tokens", "confidence"):
+        assert getattr(shown, name) == getattr(made, name)
+
+
+async def test_a_late_mark_makes_new_revisions_up_to_the_top(memory: mica.Memory, clock: HandClock) -> None:
+    """K-19, K-20: what was said stays in the log, superseded."""
+    observe(memory, clock, "s1")
+    observe(memory, clock, "s2")
+    first = {crystal.period: crystal for crystal in await memory.crystallize(level="week")}
+    with memory.context(session="s1", agent="scout"):
+        late = memory.mark("The secret in the vault expires in March", at=clock())
+    clock.move(days=10)
+
+    again = {crystal.period: crystal for crystal in await memory.auto_crystallize()}
+
+    assert set(again) == {"session:s1", "day:2026-11-02", "week:2026-W45"}
+    for period, crystal in again.items():
+        assert crystal.supersedes == (first[period].id,)
+        assert crystal.revision == 2
+    assert late.id in again["session:s1"].sources
+    assert first["session:s2"].id in again["day:2026-11-02"].sources
+    assert len(await memory.crystals(level="day")) == 1
+    assert (await memory.crystal(first["day:2026-11-02"].id)).insight == first["day:2026-11-02"].insight
+    assert await memory.verify() == []
+
+
+async def test_a_retracted_mark_leaves_its_crystals(memory: mica.Memory, clock: HandClock) -> None:
+    """B-43: found by no search, quoted by no crystal; the log keeps it."""
+    refs = observe(memory, clock, "s1")
+    observe(memory, clock, "s2")
+    await memory.crystallize(level="day")
+    wrong = (await memory.crystals(level="session"))[0].insight[0].sources[0]
+
+    await memory.retract(wrong, reason="it was the proxy")
+    for _ in range(3):
+        await memory.auto_crystallize()
+
+    for crystal in await memory.crystals(limit=None):
+        assert wrong not in crystal.sources
+        assert all(wrong not in statement.sources for statement in crystal.statements)
+    assert wrong not in [hit.mark.id for hit in await memory.search("cookie secret vault")]
+    assert (await memory.event(wrong)).name == "mark"
+    with pytest.raises(InvalidInput, match="only marks and crystals"):
+        await memory.retract((await memory.events(EventQuery(names=("mark.retracted",))))[0].id, reason="no")
+    for ref in refs:
+        if ref.id != wrong:
+            await memory.retract(ref.id, reason="all of it")
+    await memory.auto_crystallize()
+    assert "session:s1" not in [crystal.period for crystal in await memory.crystals(limit=None)]
+    assert await memory.verify() == []
+
+
+async def test_a_purge_goes_through_every_level_and_stays(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53: no crystal quotes what is gone, also after repeated passes; the others are made anew."""
+    observe(memory, clock, "s1")
+    observe(memory, clock, "s2", says=OTHER)
+    clock.move(days=9)
+    await memory.auto_crystallize()
+    quoted = next(each for each in await memory.crystals(level="week")).insight[0]
+
+    await memory.purge(ids=[quoted.sources[0]], reason="leaked")
+    for _ in range(3):
+        await memory.auto_crystallize()
+        await memory.rebuild()
+
+    left = await memory.crystals(limit=None)
+    assert {"session", "day", "week"} <= {crystal.level for crystal in left}
+    for event in await memory.events(EventQuery(limit=None)):
+        assert quoted.text not in event.body.decode()
+    assert quoted.sources[0] not in {each for crystal in left for each in crystal.sources}
+    assert await memory.verify() == []
+
+
+async def test_a_tree_is_crystallized_beside_time(memory: mica.Memory, clock: HandClock) -> None:
+    """B-20, B-24: one crystal over a cause and all that followed; again only when something was added."""
+    with memory.context(session="s1"):
+        root = memory.mark(SAID[0])
+        for text in SAID[1:]:
+            clock.move(seconds=1)
+            memory.mark(text, parent=root)
+        memory.mark("Something else altogether")
+    [tree] = await memory.crystallize(tree=root.id)
+    assert (tree.period, len(tree.sources)) == (f"tree:{root.id}", 6)
+    assert await memory.crystallize(tree=root.id) == []
+    assert len(await memory.crystallize()) == 1
+    memory.mark("And the proxy keeps the old cookie for a day, so users must log in again", parent=root)
+    [again] = await memory.crystallize(tree=root.id)
+    assert (len(again.sources), again.supersedes) == (7, (tree.id,))
+    plain = memory.emit("file.read", {"path": "a.py"})
+    with pytest.raises(InvalidInput, match="no mark"):
+        await memory.crystallize(tree=plain.id)
+    with pytest.raises(UnknownEvent):
+        await memory.crystallize(tree=mica.model.EventId(f"{root.id[:-1]}f"))
+
+
+async def test_an_agent_hands_in_its_own_crystal(memory: mica.Memory, clock: HandClock) -> None:
+    """B-17, K-17: held to the same laws as every other."""
+    refs = observe(memory, clock, "s1")
+    ids = [ref.id for ref in refs]
+    insight = [("Login lost its session because the cookie was set before the redirect.", ids[:2])]
+    with memory.context(session="s1", agent="scout"):
+        crystal = await memory.commit_crystal(insight, sources=ids, period="session:s1", topics=["login"])
+    assert (crystal.method, crystal.revision, len(crystal.dropped)) == ("committed:scout", 1, 4)
+    assert await memory.crystals() == [crystal]
+    for broken, law in (
+        ({"insight": [("Invented.", [])]}, "provenance"),
+        ({"insight": [("Invented.", [f"{ids[0][:-1]}f"])]}, "provenance"),
+        ({"sources": []}, "provenance"),
+        ({"sources": [crystal.id]}, "levels"),
+        ({"insight": [("word " * 500, ids[:1])]}, "compression"),
+    ):
+        given: dict[str, object] = {"insight": insight, "sources": ids, "period": "session:s1", **broken}
+        with pytest.raises(LawBroken) as refused:
+            await memory.commit_crystal(**given)  # type: ignore[arg-type]  # one table for all kinds
+        assert refused.value.law == law
+    with pytest.raises(LawBroken) as overlapping:
+        await memory.commit_crystal(insight, sources=ids, period="session:other")
+    assert overlapping.value.law == "overlap"
+    again = await memory.commit_crystal(insight, sources=ids, period="session:s1")
+    assert (again.revision, again.supersedes) == (2, (crystal.id,))
+
+
+async def test_what_is_open_is_named_until_it_is_fulfilled(memory: mica.Memory, clock: HandClock) -> None:
+    """TB-17, B-59: friction that something has fulfilled is no gap."""
+    observe(memory, clock, "s1")
+    with memory.context(session="s1"):
+        friction = memory.mark("The tests take ten minutes", tags=("friction",))
+        question = memory.mark("Who owns the vault?", tags=("question",))
+        clock.move(minutes=1)
+        memory.mark("The tests run in parallel now", parent=friction, relation="fulfills")
+    [crystal] = await memory.crystallize()
+    assert crystal.open == (question.id,)
+
+
+async def test_crystals_wait_with_a_reason(memory: mica.Memory, clock: HandClock) -> None:
+    """B-35: neither eagerly nor never."""
+    observe(memory, clock, "s1")
+    memory.mark("one thing")
+    assert {(each.period, each.count) for each in await memory.waiting()} == {("session:s1", 6), ("pool:2026-11-02", 1)}
+    assert await memory.crystals() == []
+
+
+async def test_what_is_no_crystal_is_told(memory: mica.Memory) -> None:
+    ref = memory.mark("one")
+    with pytest.raises(InvalidEvent, match="not a crystal"):
+        await memory.expand(ref.id)
+    with pytest.raises(UnknownEvent):
+        await memory.crystal("999")
+    with pytest.raises(InvalidInput, match="level"):
+        await memory.crystals(level="year")  # type: ignore[arg-type]
+
+
+async def test_a_relation_keeps_causality(memory: mica.Memory, clock: HandClock) -> None:
+    """B-24, B-39: nothing comes before what led to it, and a relation is to something."""
+    first = memory.mark("first")
+    event = await memory.event(first.id)
+    with pytest.raises(InvalidInput, match="cannot come before"):
+        memory.mark("earlier", parent=event, at=clock() - timedelta(seconds=1))
+    with pytest.raises(InvalidInput, match="needs a parent"):
+        memory.mark("alone", relation="continues")
+    with pytest.raises(InvalidInput, match="no relation"):
+        memory.mark("x", parent=event, relation="likes")  # type: ignore[arg-type]
+    memory.mark("second", parent=event, relation="branches", principles=["keep it small"])
+    [_, second] = [mica.model.mark_of(each) for each in await memory.events(EventQuery(names=("mark",)))]
+    assert (second.relation, second.principles, second.parent_id) == ("branches", ("keep it small",), first.id)
+
+
+# -- The scheduler --------------------------------------------------------------------------------------------
+
+
+async def test_what_is_due_is_done_once_by_several(tmp_path: Path, home: Settings, clock: HandClock) -> None:
+    """K-56: two processes that share a store, at the same moment."""
+    auto = msgspec.structs.replace(home, crystals=CrystalSettings())
+    async with (
+        mica.open(tmp_path / "space.db", settings=auto, clock=clock) as one,
+        mica.open(tmp_path / "space.db", settings=auto, clock=clock) as other,
+    ):
+        observe(one, clock, "s1")
+        await one.durable()
+        clock.move(days=1)
+        ran = await asyncio.gather(one.tick(), other.tick())
+        assert sum(each.done for some in ran for each in some) == len(await one.crystals()) == 2
+        assert await one.tick() == await other.tick() == []
+        clock.move(minutes=11)
+        assert [each.done for each in await other.tick()] == [0]
+
+
+async def test_a_job_that_fails_is_told_and_tried_again(tmp_path: Path, home: Settings, clock: HandClock) -> None:
+    """K-56: a broken digest stops nothing else, and its work is not lost."""
+    auto = msgspec.structs.replace(home, crystals=CrystalSettings())
+    async with mica.open(tmp_path / "space.db", settings=auto, clock=clock) as memory:
+        observe(memory, clock, "s1")
+        clock.move(days=1)
+        await memory.position()
+        jobs = memory._scheduler._jobs
+        whole = jobs["crystallize"]
+
+        async def broken() -> int:
+            raise InvalidInput("no digest today")
+
+        jobs["crystallize"] = msgspec.structs.replace(whole, run=broken)
+        [failed] = await memory.tick()
+        assert (failed.error, failed.done) == ("no digest today", 0)
+        jobs["crystallize"] = whole
+        clock.move(minutes=11)
+        [ran] = await memory.tick()
+        assert (ran.error, ran.done) == (None, 2)
+        assert timedelta(minutes=1) < LEASE
+
+
+async def test_the_zone_of_days_must_exist(tmp_path: Path, home: Settings) -> None:
+    """K-19"""
+    wrong = msgspec.structs.replace(home, time_zone="Atlantis/Port")
+    with pytest.raises(InvalidSettings, match="Atlantis"):
+        await mica.open(tmp_path / "space.db", settings=wrong)
+
+
+async def test_superseded_crystals_are_kept(memory: mica.Memory, clock: HandClock) -> None:
+    """B-12: a crystal never changes or disappears through a later one."""
+    observe(memory, clock, "s1")
+    [first] = await memory.crystallize()
+    with memory.context(session="s1"):
+        memory.mark("The vault is read only at the start, so a new secret needs a restart")
+    [second] = await memory.crystallize()
+    all_of_them = await memory._store.crystals(CrystalQuery(is_live=None))
+    assert [crystal.id for crystal in all_of_them] == [first.id, second.id]

@@ -1,0 +1,125 @@
+"""Search on every engine: filters, phrases for times, bounds, and the same answer everywhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import mica
+from mica.errors import InvalidInput
+from mica.model import Context
+from mica.select import search as searching
+from mica.select.search import Filters, search
+from mica.settings import Settings
+from mica.store.ephemeral import EphemeralStore
+from mica.store.protocol import Store
+from mica.testing import HandClock
+from mica.testing.builders import START_AT, build
+
+TUESDAY = datetime(2026, 11, 10, 9, tzinfo=UTC)  # the last one, when asked on Sunday the 15th
+SUNDAY = datetime(2026, 11, 15, 9, tzinfo=UTC)
+
+
+async def filled(store: Store) -> Store:
+    await store.append(
+        [
+            build(
+                number,
+                "mark",
+                {"text": f"The parser failed {number}", "tags": ["gotcha"] if number % 2 else []},
+                context=Context(session=f"s{number // 3}", agent="scout" if number % 3 else "judge"),
+            )
+            for number in range(1, 13)
+        ]
+    )
+    return store
+
+
+async def found(store: Store, query: str = "parser", **filters: object) -> list[int]:
+    hits = await search(store, query, limit=100, now=START_AT, zone=UTC, filters=Filters(**filters))  # type: ignore[arg-type]
+    return sorted(hit.mark.position or 0 for hit in hits)
+
+
+async def test_only_marks_that_fit_are_found(store: Store) -> None:
+    """B-65: search by time, agent and tag; neighbours lend their words, but do not come along."""
+    await filled(store)
+
+    assert await found(store) == list(range(1, 13))
+    assert await found(store, since=build(4).at, until=build(7).at) == [4, 5, 6]
+    assert await found(store, agent="judge") == [3, 6, 9, 12]
+    assert await found(store, tags=("gotcha",)) == [1, 3, 5, 7, 9, 11]
+    assert await found(store, tags=("gotcha",), agent="judge", since=build(4).at) == [9]
+    assert await found(store, tags=("gotcha", "joy")) == []
+    assert await found(store, agent="nobody") == []
+
+
+async def test_filters_look_beyond_the_best_candidates(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fits is found also when many better marks do not fit."""
+    monkeypatch.setattr(searching, "CHOOSING", 3)
+    await filled(store)
+    await store.append([build(99, "mark", {"text": "parser " + "long " * 80, "tags": ["rare"]})])
+
+    assert await found(store, tags=("rare",)) == [13]
+
+
+async def test_a_bound_on_postings_loses_no_answer_with_a_rarer_word(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C-24: a common word still helps to order what a rarer one finds."""
+    texts = [*("parser note" for _ in range(29)), *("unrelated note" for _ in range(60)), "deadlock", "parser deadlock"]
+    await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
+    monkeypatch.setattr(searching, "POSTINGS_MAX", 5)
+
+    hits = await search(store, "parser deadlock", limit=2, now=START_AT, zone=UTC)
+
+    assert [hit.mark.position for hit in hits] == [91, 90]
+
+
+async def test_every_engine_gives_the_same_answer(store: Store) -> None:
+    """K-55: one ranker; engines only fetch."""
+    reference = await filled(EphemeralStore())
+    await filled(store)
+
+    for query in ("parser", "which parsers failed", "parser 7", "how many failures did scout see yesterday"):
+        ours = await search(store, query, limit=50, now=START_AT, zone=UTC)
+        theirs = await search(reference, query, limit=50, now=START_AT, zone=UTC)
+        assert [(hit.mark.position, hit.score) for hit in ours] == [(hit.mark.position, hit.score) for hit in theirs]
+
+
+async def test_a_time_in_the_query_raises_its_marks_and_is_told(home: Settings) -> None:
+    clock = HandClock(SUNDAY)
+    async with mica.open(":memory:", settings=home, clock=clock) as memory:
+        memory.mark("The release failed", at=SUNDAY - timedelta(days=40))
+        memory.mark("The release failed again", at=TUESDAY)
+
+        hits = await memory.search("why did the release fail last Tuesday")
+
+        assert hits[0].mark.at == TUESDAY
+        assert [period.words for period in hits.periods] == ["last Tuesday"]
+        assert (await memory.search("release")).periods == ()
+
+
+async def test_times_of_a_filter_may_be_phrases(home: Settings) -> None:
+    async with mica.open(":memory:", settings=home, clock=HandClock(SUNDAY)) as memory:
+        memory.mark("The release failed", at=SUNDAY - timedelta(days=40), tags="gotcha")
+        memory.mark("The release failed again", at=TUESDAY, tags="gotcha")
+
+        late = await memory.search("release", since="last Tuesday", tags="#gotcha")
+        early = await memory.search("release", until="2026-W45")
+
+        assert [hit.mark.at for hit in late] == [TUESDAY]
+        assert [hit.mark.at for hit in early] == [SUNDAY - timedelta(days=40)]
+        with pytest.raises(InvalidInput, match="no time"):
+            await memory.search("release", since="soon")
+        with pytest.raises(InvalidInput, match="no time zone"):
+            await memory.search("release", since=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+async def test_a_space_in_a_file_answers_after_it_was_closed(home: Settings, tmp_path: Path) -> None:
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        memory.mark("The parser failed", tags="gotcha")
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        assert len(await memory.search("which parsers failed", tags="gotcha")) == 1

@@ -1,0 +1,355 @@
+"""Crystals in the rows of a database: its own laws, what verify finds, and that copies and exports carry them."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+import mica
+from mica.crystals import CrystalQuery
+from mica.inject.documents import event_line
+from mica.model import RETRACTED, EventId, EventQuery
+from mica.settings import Settings
+from mica.store.copying import copy
+from mica.store.ephemeral import EphemeralStore
+from mica.store.postgres import PostgresStore
+from mica.store.protocol import Store
+from mica.store.sqlite import SqliteStore
+from mica.testing import History, build
+from mica.testing.contract import TOLD
+from mica.testing.crystals import build_crystal, build_mark, draft_of
+from mica.testing.postgres import APP, Server
+
+AT = 1_793_523_600_000_000  # when the tests begin, in microseconds
+
+
+def told() -> History:
+    """Marks at 1 to 3 and 6; a day at 5 on a session at 4, one at 8 that supersedes 7, and a retracted mark at 9."""
+    marks = [build_mark(1), build_mark(2), build_mark(3)]
+    session = build_crystal(4, draft_of(marks[:2]))
+    day = build_crystal(5, draft_of([session], level="day", period="day:x", said="the cookie"))
+    late = build_mark(6, session="s2")
+    first = build_crystal(7, draft_of([late], period="session:s2"))
+    second = build_crystal(8, draft_of([late], period="session:s2", supersedes=[first]))
+    gone = build_mark(9)
+    return [*marks, session, day, late, first, second, gone, build(10, RETRACTED, {"mark": gone.id})]
+
+
+def test_the_tests_know_when_they_begin() -> None:
+    assert build(0).at.timestamp() * 1e6 == AT
+
+
+# -- The laws of a database itself ------------------------------------------------------------------------------
+
+SOURCE = "INSERT INTO {mica}crystal_sources ({space}crystal, source, tokens, is_live) VALUES ({number}{values})"
+CRYSTAL = (
+    "INSERT INTO {mica}crystals ({space}position, level, period, start_at, end_at, tokens) VALUES ({number}{values})"
+)
+TIMES = f"{AT}, {AT + 60_000_000}"
+FORBIDDEN = {
+    ("B-13, TB-01: no sources", "law of provenance"): [(CRYSTAL, f"20, 0, 'session:x', {TIMES}, 5")],
+    ("B-14, TB-02: a session on a crystal", "law of levels"): [
+        (SOURCE, "20, 5, 3, FALSE"),
+        (CRYSTAL, f"20, 0, 'tree:x', {TIMES}, 1"),
+    ],
+    ("B-14, TB-02: a day on a mark", "law of levels"): [
+        (SOURCE, "20, 3, 20, TRUE"),
+        (CRYSTAL, f"20, 1, 'day:y', {TIMES}, 5"),
+    ],
+    ("B-14, TB-02: a day on a crystal and a mark", "law of levels"): [
+        (SOURCE, "20, 4, 8, FALSE"),
+        (SOURCE, "20, 3, 20, FALSE"),
+        (CRYSTAL, f"20, 1, 'tree:x', {TIMES}, 5"),
+    ],
+    ("B-14: a week on a session", "law of levels"): [
+        (SOURCE, "20, 4, 8, FALSE"),
+        (CRYSTAL, f"20, 2, 'tree:x', {TIMES}, 5"),
+    ],
+    ("B-14: a level that is none", "law of levels|(?i:check)"): [
+        (SOURCE, "20, 3, 20, TRUE"),
+        (CRYSTAL, f"20, 4, 'x', {TIMES}, 5"),
+    ],
+    ("B-14: on what comes later", "(?i:check)"): [(SOURCE, "20, 21, 20, TRUE")],
+    ("B-13: on a retracted mark", "law of levels"): [
+        (SOURCE, "20, 9, 20, TRUE"),
+        (CRYSTAL, f"20, 0, 'session:x', {TIMES}, 5"),
+    ],
+    ("B-13: on a superseded crystal", "law of levels"): [
+        (SOURCE, "20, 7, 8, FALSE"),
+        (CRYSTAL, f"20, 1, 'tree:x', {TIMES}, 5"),
+    ],
+    ("B-13: on what is nowhere", "law of levels"): [
+        (SOURCE, "20, 19, 20, TRUE"),
+        (CRYSTAL, f"20, 0, 'session:x', {TIMES}, 5"),
+    ],
+    ("B-15, TB-03: it begins too late", "law of time"): [
+        (SOURCE, "20, 3, 20, TRUE"),
+        (CRYSTAL, f"20, 0, 'session:x', {AT + 3_000_001}, {AT + 60_000_000}, 5"),
+    ],
+    ("B-15, TB-03: it ends too early", "law of time"): [
+        (SOURCE, "20, 3, 20, TRUE"),
+        (CRYSTAL, f"20, 0, 'session:x', {AT}, {AT + 2_999_999}, 5"),
+    ],
+    ("B-15, TB-03: a day shorter than its session", "law of time"): [
+        (SOURCE, "20, 4, 8, FALSE"),
+        (CRYSTAL, f"20, 1, 'tree:x', {AT + 2_000_000}, {AT + 60_000_000}, 5"),
+    ],
+    ("B-16, TB-04: as many tokens", "law of compression"): [
+        (SOURCE, "20, 3, 20, TRUE"),
+        (CRYSTAL, f"20, 0, 'session:x', {TIMES}, 20"),
+    ],
+    ("B-16, TB-04: no tokens", "law of compression"): [
+        (SOURCE, "20, 3, 20, TRUE"),
+        (CRYSTAL, f"20, 0, 'session:x', {TIMES}, 0"),
+    ],
+    ("B-16, TB-04: sources made larger than they are", "law of compression"): [
+        (SOURCE, "20, 4, 900, FALSE"),
+        (CRYSTAL, f"20, 1, 'tree:x', {TIMES}, 800"),
+    ],
+    ("TB-06: a second live crystal over the same mark", "(?i:unique)"): [(SOURCE, "20, 1, 20, TRUE")],
+    ("TB-06: one that seals nothing", "law of overlap"): [
+        (SOURCE, "20, 3, 20, FALSE"),
+        (CRYSTAL, f"20, 0, 'session:x', {TIMES}, 5"),
+    ],
+    ("B-12: one more source", "law of immutability"): [(SOURCE, "4, 3, 20, TRUE")],
+    ("B-12: other tokens", "law of immutability"): [
+        ("UPDATE {mica}crystals SET tokens = 1 WHERE position = 4{here}", "")
+    ],
+    ("B-12: another level", "law of immutability"): [
+        ("UPDATE {mica}crystals SET level = 1 WHERE position = 4{here}", "")
+    ],
+    ("B-12: another time", "law of immutability"): [
+        ("UPDATE {mica}crystals SET end_at = end_at + 1 WHERE position = 4{here}", "")
+    ],
+    ("B-12: another period", "law of immutability"): [
+        ("UPDATE {mica}crystals SET period = 'x' WHERE position = 4{here}", "")
+    ],
+    ("B-12: live again", "law of immutability"): [
+        ("UPDATE {mica}crystals SET superseded_by = NULL WHERE position = 7{here}", "")
+    ],
+    ("B-12: superseded twice", "law of immutability"): [
+        ("UPDATE {mica}crystals SET superseded_by = 20 WHERE position = 7{here}", "")
+    ],
+    ("B-12: removed", "law of immutability"): [("DELETE FROM {mica}crystals WHERE position = 4{here}", "")],
+    ("B-12: another source", "law of immutability"): [
+        ("UPDATE {mica}crystal_sources SET source = 3 WHERE source = 1{here}", "")
+    ],
+    ("B-12: a source of other tokens", "law of immutability"): [
+        ("UPDATE {mica}crystal_sources SET tokens = 9 WHERE source = 1{here}", "")
+    ],
+    ("B-12: a source let go", "law of immutability"): [
+        ("UPDATE {mica}crystal_sources SET is_live = FALSE WHERE source = 1{here}", "")
+    ],
+    ("B-12: a source taken again", "law of immutability"): [
+        ("UPDATE {mica}crystal_sources SET is_live = TRUE WHERE crystal = 7{here}", "")
+    ],
+    ("B-12: a source removed", "law of provenance"): [("DELETE FROM {mica}crystal_sources WHERE source = 1{here}", "")],
+    ("B-12: a mark changed", "never changed"): [("UPDATE {mica}events SET depth = 3 WHERE position = 1{here}", "")],
+}
+CASES = pytest.mark.parametrize(
+    ("said", "statements"),
+    [pytest.param(said, statements, id=name) for (name, said), statements in FORBIDDEN.items()],
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("laws") / "space.db"
+
+
+@CASES
+async def test_sqlite_itself_refuses_what_breaks_a_law(
+    file: Path, said: str, statements: list[tuple[str, str]]
+) -> None:
+    """B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05: whoever writes past the code."""
+    store = await SqliteStore.open(file)
+    await store.append(told())
+    words = {"mica": "", "space": "", "number": "", "here": ""}
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        for statement, values in statements[:-1]:
+            connection.execute(statement.format(**words, values=values))
+        statement, values = statements[-1]
+        with pytest.raises(sqlite3.IntegrityError, match=said):
+            connection.execute(statement.format(**words, values=values))
+        connection.execute("ROLLBACK")
+    assert await store.verify() == []
+    await store.close()
+
+
+@pytest.mark.parametrize("role", [APP, "postgres"])
+@CASES
+async def test_postgresql_itself_refuses_what_breaks_a_law(
+    server: Server, said: str, statements: list[tuple[str, str]], role: str
+) -> None:
+    """B-12, B-13, B-14, B-15, B-16, TB-01, TB-02, TB-03, TB-04, TB-05: to who uses it, and to who is above all."""
+    store = await PostgresStore.open(server.address(space="laws"))
+    await store.append(told())
+    number = store._number
+    words = {"mica": "mica.", "space": "space, ", "number": f"{number}, ", "here": f" AND space = {number}"}
+    connection = await asyncpg.connect(server.dsn(role=role), statement_cache_size=0)
+    await connection.execute(f"SET mica.space = '{store.space}'")
+    transaction = connection.transaction()
+    await transaction.start()
+    for statement, values in statements[:-1]:
+        await connection.execute(statement.format(**words, values=values))
+    statement, values = statements[-1]
+    with pytest.raises(asyncpg.PostgresError, match=said if role == "postgres" else f"{said}|permission denied"):
+        await connection.execute(statement.format(**words, values=values))
+    await transaction.rollback()
+    await connection.close()
+    assert await store.verify() == []
+    await store.close()
+
+
+async def test_a_lawful_row_passes(server: Server, tmp_path: Path) -> None:
+    """The refusals above are not refusals of everything."""
+    statements = [(SOURCE, "20, 3, 20, TRUE"), (CRYSTAL, f"20, 0, 'session:x', {TIMES}, 5")]
+    store = await SqliteStore.open(tmp_path / "space.db")
+    await store.append(told())
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / "space.db")) as connection:
+        for statement, values in statements:
+            connection.execute(statement.format(mica="", space="", number="", values=values))
+    shared = await PostgresStore.open(server.address())
+    await shared.append(told())
+    connection = await asyncpg.connect(server.dsn(role=APP), statement_cache_size=0)
+    await connection.execute(f"SET mica.space = '{shared.space}'")
+    for statement, values in statements:
+        words = {"mica": "mica.", "space": "space, ", "number": f"{shared._number}, "}
+        await connection.execute(statement.format(**words, values=values))
+    await connection.close()
+    await shared.close()
+
+
+# -- What verify finds ------------------------------------------------------------------------------------------
+
+FOURTH = f"crystal {build(4).id}"
+DAMAGES = {
+    "UPDATE {mica}crystals SET level = 1 WHERE position = 4{here}": f"{FOURTH} .* in level;",
+    "UPDATE {mica}crystals SET period = 'x' WHERE position = 4{here}": f"{FOURTH} .* in period;",
+    "UPDATE {mica}crystals SET start_at = 1, end_at = 9 WHERE position = 4{here}": f"{FOURTH} .* in start_at, end_at;",
+    "UPDATE {mica}crystals SET tokens = 1 WHERE position = 4{here}": f"{FOURTH} .* in tokens;",
+    "UPDATE {mica}crystals SET superseded_by = 8 WHERE position = 4{here}": f"{FOURTH} .* in superseded_by;",
+    "DELETE FROM {mica}crystals WHERE position = 4{here}": f"{FOURTH} .* in position, .*tokens",
+    "DELETE FROM {mica}crystal_sources WHERE crystal = 4 AND source = 1{here}": f"{FOURTH} .* in sources;",
+    "DELETE FROM {mica}crystal_sources WHERE crystal = 4{here}": f"{FOURTH} .* in sources;",
+    "UPDATE {mica}crystal_sources SET is_live = FALSE WHERE crystal = 4{here}": f"{FOURTH} .* in sources;",
+    "UPDATE {mica}crystal_sources SET tokens = 9 WHERE crystal = 4{here}": f"{FOURTH} .* in sources;",
+    "UPDATE {mica}crystal_sources SET crystal = 20 WHERE crystal = 7{here}": "position 20, where the log has none",
+    "UPDATE {mica}crystals SET position = 20 WHERE position = 7{here}": "position 20, where the log has none",
+    "UPDATE {mica}texts SET is_mark = TRUE WHERE position = 9{here}": "mark at position 9 is not findable as",
+    "UPDATE {mica}texts SET is_mark = FALSE WHERE position = 1{here}": "mark at position 1 is not findable as",
+    "DELETE FROM {mica}retractions WHERE position = 10{here}": f"retraction of {build(9).id} is not kept",
+}
+
+
+def says(problems: list[str], said: str) -> bool:
+    return any(re.search(said, problem) for problem in problems)
+
+
+@pytest.mark.parametrize(("statement", "said"), DAMAGES.items())
+async def test_damaged_rows_are_found_in_a_file(tmp_path: Path, statement: str, said: str) -> None:
+    """B-13: verify says a sentence for each, and rebuild mends it."""
+    store = await SqliteStore.open(tmp_path / "space.db")
+    await store.append(told())
+    with closing(sqlite3.connect(tmp_path / "space.db")) as connection:
+        for (trigger,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {trigger}")
+        connection.execute(statement.format(mica="", here=""))
+        connection.commit()
+
+    assert says(await store.verify(), said)
+    await store.rebuild()
+    assert await store.verify() == []
+    await store.close()
+
+
+@pytest.mark.parametrize(("statement", "said"), DAMAGES.items())
+async def test_damaged_rows_are_found_on_a_server(server: Server, statement: str, said: str) -> None:
+    """B-13: verify says a sentence for each, and rebuild mends it."""
+    store = await PostgresStore.open(server.address())
+    await store.append(told())
+    here = f" AND space = {store._number}"
+    server.run(f"SET session_replication_role = replica; {statement.format(mica='mica.', here=here)}")
+
+    assert says(await store.verify(), said)
+    await store.rebuild()
+    assert await store.verify() == []
+    await store.close()
+
+
+async def test_damage_is_found_in_memory() -> None:
+    """B-13: the reference checks what it remembers against its log, too."""
+    store = EphemeralStore()
+    await store.append(told())
+    kept = store._derived
+    kept.superseded[build(4).id] = 8
+    del kept.crystals[build(5).id], kept.retracted[build(9).id]
+
+    found = await store.verify()
+
+    assert says(found, f"{FOURTH} .* in superseded_by, sources;")
+    assert says(found, f"crystal {build(5).id} .* in position, ")
+    assert says(found, f"retraction of {build(9).id} is not kept")
+    await store.rebuild()
+    assert await store.verify() == []
+
+
+# -- Copies and exports -----------------------------------------------------------------------------------------
+
+
+async def kept(store: Store) -> list[object]:
+    """What a store says of its crystals."""
+    everything = [EventId(event.id) for event in await store.log(0, limit=1_000)]
+    return [
+        await store.crystals(CrystalQuery(is_live=None, limit=None)),
+        await store.crystals(CrystalQuery()),
+        await store.crystals(CrystalQuery(is_sealed=True)),
+        await store.unsealed(limit=100),
+        [await store.citing([identifier]) for identifier in everything],
+        await store.verify(),
+    ]
+
+
+@pytest.mark.parametrize("target", ["ephemeral", "sqlite", "postgres"])
+async def test_a_copy_carries_crystals(store: Store, server: Server, tmp_path: Path, target: str) -> None:
+    """B-13: from every engine to every engine; what was superseded, retracted or purged is so in the copy."""
+    await store.append(told())
+    await store.append([build_crystal(11, draft_of([told()[2]], period="session:s3"))])
+    await store.bury([build(8).id, build(10).id], TOLD)
+    other: Store
+    if target == "ephemeral":
+        other = EphemeralStore()
+    elif target == "sqlite":
+        other = await SqliteStore.open(tmp_path / "copy.db")
+    else:
+        other = await PostgresStore.open(server.address())
+
+    assert (await copy(store, other)).stored == 11
+
+    right = await kept(store)
+    assert await kept(other) == right
+    await other.rebuild()
+    assert await kept(other) == right
+    assert (await copy(store, other)).repeated == 11
+    await other.close()
+
+
+async def test_an_export_carries_crystals(memory: mica.Memory, home: Settings, tmp_path: Path) -> None:
+    """B-13: written, read in elsewhere, and the crystals are the same to the letter."""
+    await memory._store.append(told())
+    await memory._store.bury([build(8).id], TOLD)
+    lines = [event_line(event) async for event in memory.log(EventQuery())]
+    (tmp_path / "out.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+
+    async with mica.open(tmp_path / "other.db", settings=home) as other:
+        done = await other.import_log(tmp_path / "out.jsonl")
+
+        assert done.events == 10
+        assert await kept(other._store) == await kept(memory._store)
