@@ -633,6 +633,7 @@ async def test_a_store_that_cannot_be_read_is_a_line_for_each_source(home: Setti
             "- missing: failing (the wiki is down)",
             "- missing: files (the disk is gone)",
             "- missing: marks (the disk is gone)",
+            "- missing: teachings (the disk is gone)",
             render.CLOSING,
         ]
         assert brief.passages == ()

@@ -45,11 +45,13 @@ from mica.store.protocol import Sizes
 from mica.store.purging import Purged
 from mica.store.retention import Retained
 from mica.store.scheduling import Ran
+from mica.teachings import Candidate, Teaching
 
 __all__ = [
     "Backlogged",
     "Brief",
     "BudgetExceeded",
+    "Candidate",
     "ClaimLost",
     "Comparison",
     "Context",
@@ -100,6 +102,7 @@ __all__ = [
     "StoreFull",
     "StoreUnavailable",
     "StreamBroken",
+    "Teaching",
     "UnknownEvent",
     "UnknownSpace",
     "Waiting",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import platform
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from mica.crystallize.closing import Calendar, Waiting
+from mica.crystallize.promoting import Promoting
 from mica.crystallize.requests import Crystallized, Request, Written
-from mica.crystals import Crystal, CrystalQuery, Level, crystal_of
+from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, crystal_of
 from mica.errors import InvalidInput, MicaError, StoreError, UnknownEvent
-from mica.inject.purge import Purging
+from mica.inject.purge import QUOTED, Purging, Quoted
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.llm.embeddings import Encoder, chosen
@@ -66,6 +68,7 @@ from mica.select.sources import RECENCY_WEIGHT, Question, Source
 from mica.select.sources.crystals import Crystals
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
+from mica.select.sources.teachings import Teachings
 from mica.select.when import moment
 from mica.settings import DigestKind, Settings, load_settings
 from mica.store.ageing import HOT, Ageing, age
@@ -77,10 +80,13 @@ from mica.store.protocol import Sizes, Store
 from mica.store.purging import BY_HAND, Outstanding, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
+from mica.teachings import AUTO_MAX, Candidate, Teaching
 
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.crystallize.crystallizer import Crystallizer, Digester
+    from mica.inject.handoff import Handoff
+    from mica.inject.now import Applied, Proposal
     from mica.llm.models import Models
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
@@ -122,6 +128,7 @@ class Memory:
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
         self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
         self._purging = Purging(store, self._journal, self._folding, append=self._append, ids=ids, clock=clock)
+        self._promoting = Promoting(store, append=self._append, ids=ids, clock=clock)
         self._calendar = Calendar(settings.zone())
         self._ids = ids
         self._models: Models | None = None  # opened when it is first asked for
@@ -129,7 +136,7 @@ class Memory:
         self._scheduler = Scheduler(store, jobs, clock=clock)
         self._generation = store.generation
         self._outstanding = Outstanding()  # purges, as far as this process knows of them
-        self._sources: list[Source] = [Marks(store), Crystals(store), Files(store), *sources]
+        self._sources: list[Source] = [Marks(store), Crystals(store), Files(store), Teachings(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
             raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
         self._is_closed = False
@@ -597,6 +604,15 @@ class Memory:
         await self._stored()
         return await self._store.crystals(CrystalQuery(level=level, since=since, until=until, limit=limit))
 
+    async def crystal_stream(self, level: Level | None = None, *, after: int | None = None) -> AsyncIterator[Crystal]:
+        """Crystals as they are made, also by other processes, in commit order; begins and ends as `follow` does."""
+        if level is not None and level not in LEVELS:
+            raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
+        async for event in self.follow(EventQuery(names=(CRYSTAL,)), after=after):
+            crystal = crystal_of(event)
+            if level is None or crystal.level == level:
+                yield crystal
+
     async def crystal(self, reference: Reference) -> Crystal:
         """The crystal of this id or position. Raises UnknownEvent, or InvalidEvent when it is something else."""
         return crystal_of(await self.event(reference))
@@ -617,6 +633,88 @@ class Memory:
         ref = self.emit(RETRACTED, {"mark": event.id, "reason": redact(reason)}, parent=event, origin="user")
         await self._stored()
         return ref.id
+
+    async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
+        """Crystallize a session, and tell what the next agent needs to start: never over the budget, each line sourced.
+
+        Without `session` it is that of the current block, else the one in which something happened last; the result
+        names it. A failure to crystallize stands in `errors`. Raises InvalidInput when there is no such session.
+        """
+        from mica.inject.handoff import collect, compose, latest_session
+
+        budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
+        await self._stored()
+        if session is not None and not await self._store.events(EventQuery(session=session, limit=1)):
+            raise InvalidInput(f"there is no session {session!r} in this space; `mica overview` shows the latest")
+        chosen = session or self.here.context.session or await latest_session(self._store)
+        made: list[Crystal] = []
+        errors: list[str] = []
+        if chosen is not None:
+            try:
+                made = await self.crystallize(session=chosen)
+            except MicaError as error:
+                errors.append(str(error))
+        told = await collect(self._store, chosen)
+        return compose(told, budget_tokens=budget_tokens, new_crystals=made, errors=errors)
+
+    async def propose_now(self, file: Path | str = "NOW.md", *, section: str = "What Just Happened") -> Proposal:
+        """What a section of a status file could say of the latest crystals. Nothing is written; `apply_now` does that.
+
+        Raises InvalidInput when the file cannot be read as text.
+        """
+        from mica.inject.now import collect, propose, read
+
+        await self._stored()
+        lately = await collect(self._store, section=section)
+        before = await asyncio.to_thread(read, Path(file))
+        return propose(lately, file=Path(file), section=section, before=before)
+
+    async def apply_now(self, proposal: Proposal) -> Applied:
+        """Write a proposal and keep a copy of the file as it was; every byte outside of the section stays.
+
+        Raises InvalidInput when the file has changed since it was proposed, or cannot be written.
+        """
+        from mica.inject.now import apply
+
+        applied = await asyncio.to_thread(apply, proposal, at=self._clock())
+        told = Quoted(path=applied.file, host=platform.node(), crystals=proposal.source_crystals)
+        self.emit(QUOTED, msgspec.to_builtins(told), origin="user")
+        return applied
+
+    async def teachings(self, *, with_ended: bool = False) -> list[Teaching]:
+        """The crystals that were promoted and stand, oldest first; on request also those that ended, with the reason.
+
+        A teaching ends when it is withdrawn, or when its crystal or a mark that it cites is retracted; purged with what
+        it cites, it is gone. One whose crystal was superseded stands, and names the successor.
+        """
+        await self._stored()
+        return await self._promoting.teachings(with_ended=with_ended)
+
+    async def promote(self, reference: Reference, *, by: str | None = None, reason: str = "") -> Teaching:
+        """Make a crystal a teaching, until it is withdrawn. One that is a teaching already stays as it is.
+
+        `by` is who promotes it; without it, the agent or user of the current block. Raises InvalidInput when it is no
+        crystal, or one that does not stand.
+        """
+        here = self.here.context
+        identifier = (await self.event(reference)).id
+        who = by or here.agent or here.user or "unknown"
+        return await self._promoting.promote(identifier, by=who, reason=reason, context=here)
+
+    async def candidates(self) -> list[Candidate]:
+        """The crystals that a rule would promote, best first."""
+        await self._stored()
+        return await self._promoting.candidates()
+
+    async def auto_promote(self, *, limit: int = AUTO_MAX) -> list[Teaching]:
+        """Promote the best candidates, a few at a time; returns the new teachings."""
+        await self._stored()
+        return await self._promoting.promote_best(context=self.here.context, limit=limit)
+
+    async def withdraw(self, reference: Reference, *, reason: str) -> Teaching:
+        """End a teaching; it stays in the log. Raises UnknownEvent when it is none."""
+        identifier = (await self.event(reference)).id
+        return await self._promoting.withdraw(identifier, reason=reason, context=self.here.context)
 
     async def tick(self) -> list[Ran]:
         """Do what is due in this space and nobody else does; returns what was done."""

@@ -7,7 +7,20 @@ import sys
 
 import click
 
-from mica.cli import chains, crystals, events, flow, importing, keeping, marks, purging, start
+from mica.cli import (
+    chains,
+    crystals,
+    dashboard,
+    events,
+    flow,
+    handing,
+    importing,
+    keeping,
+    marks,
+    purging,
+    start,
+    teachings,
+)
 from mica.errors import MicaError
 
 
@@ -44,6 +57,12 @@ for command in (
     crystals.crystals,
     crystals.expand,
     crystals.retract,
+    flow.stream,
+    dashboard.tui,
+    handing.handoff,
+    handing.now,
+    teachings.promote,
+    teachings.teachings,
     crystals.tick,
     events.tree,
     events.events,

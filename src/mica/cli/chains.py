@@ -9,8 +9,9 @@ from rich.markup import escape
 
 from mica.cli.choosing import query_options
 from mica.cli.events import LIMIT, event_text, print_event
-from mica.cli.output import Output, counted, memory_command, one_line
+from mica.cli.output import Output, memory_command
 from mica.inject.documents import event_document, event_documents
+from mica.inject.lines import counted, one_line
 from mica.inject.mermaid import flowchart
 from mica.memory import Memory
 from mica.model import EventQuery

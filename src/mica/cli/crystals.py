@@ -10,8 +10,9 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Moment, Output, counted, local, making_command, memory_command, one_line
+from mica.cli.output import Moment, Output, making_command, memory_command
 from mica.crystals import LEVELS, Crystal, Level
+from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.model import Mark
 from mica.settings import DigestKind

@@ -14,9 +14,10 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from mica.cli.choosing import field_options, query_options
-from mica.cli.output import Output, harmless, local, memory_command, one_line
+from mica.cli.output import Output, memory_command
 from mica.errors import UnknownEvent
 from mica.inject.documents import FULL, Fields, event_document, event_documents
+from mica.inject.lines import harmless, local, one_line
 from mica.memory import Memory
 from mica.model import Event, EventQuery, is_tombstone
 

@@ -1,4 +1,4 @@
-"""events follow, export, import: events on their way out and in."""
+"""stream, events follow, export, import: events on their way out and in."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import IO, ParamSpec
 
 import click
+import msgspec
 from rich.console import Console
+from rich.markup import escape
 
 from mica.cli.choosing import field_options, query_options
+from mica.cli.crystals import LEVEL, crystal_document
 from mica.cli.events import LIMIT, print_event
-from mica.cli.output import Output, counted, making_command, memory_command
+from mica.cli.output import Output, making_command, memory_command
+from mica.crystals import crystal_of
 from mica.errors import StoreError
-from mica.inject.documents import FULL, Fields, event_line
+from mica.inject.documents import FULL, Fields, event_document, event_line
 from mica.inject.exports import written
+from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
-from mica.model import EventQuery
+from mica.model import CRYSTAL, MARK, EventQuery, mark_of
 from mica.observe.logs import FORMATS, Format
 
 P = ParamSpec("P")
@@ -60,6 +65,40 @@ async def follow(
             click.echo(event_line(event, fields or FULL))
         else:
             print_event(output.console, event, fields)
+        left = None if left is None else left - 1
+
+
+@click.command()
+@click.option("--crystals", is_flag=True, help="Only crystals.")
+@click.option("--level", type=LEVEL, help="Only crystals of this level.")
+@click.option(
+    "--after", metavar="POSITION", type=click.IntRange(min=0), help="From after this position; else from now."
+)
+@click.option("--limit", "-n", type=LIMIT, help="Stop after so many.")
+@_until_interrupted
+@making_command
+async def stream(
+    memory: Memory, output: Output, *, crystals: bool, level: str | None, after: int | None, limit: int | None
+) -> None:
+    """Print marks and crystals as they are made, also by other processes, until Ctrl-C. With --json one a line.
+
+    Example: mica stream --crystals --level day
+    """
+    names = (CRYSTAL,) if crystals or level else (MARK, CRYSTAL)
+    left = limit
+    following = memory.follow(EventQuery(names=names), after=after)
+    while left is None or left > 0:
+        event = await anext(following)
+        made = crystal_of(event) if event.name == CRYSTAL else None
+        if made is not None and level is not None and made.level != level:
+            continue
+        if output.as_json:
+            document = event_document(event) if made is None else crystal_document(made)
+            click.echo(msgspec.json.encode(document))
+        else:
+            kind, text = (MARK, mark_of(event).text) if made is None else (made.level, made.text)
+            said = f"[dim]\\[{local(event.at)}][/] [cyan]\\[{kind}][/] {escape(one_line(text, 1_000))}"
+            output.console.print(f"{said} [green]{event.number}[/]", soft_wrap=True)
         left = None if left is None else left - 1
 
 

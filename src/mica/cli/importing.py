@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mica.cli.output import Output, counted, json_option, size, space_name, store_options, target
+from mica.cli.output import Output, json_option, size, space_name, store_options, target
 from mica.errors import InvalidInput, StoreError
+from mica.inject.lines import counted
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.observe.clients import claude_code

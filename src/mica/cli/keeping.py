@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.importing import planned
-from mica.cli.output import Output, Span, counted, json_option, memory_command, size
+from mica.cli.output import Output, Span, json_option, memory_command, size
+from mica.inject.lines import counted
 from mica.memory import Memory
 from mica.settings import load_settings
 from mica.store.opening import prepare as prepare_server

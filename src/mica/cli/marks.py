@@ -11,8 +11,9 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Moment, Output, counted, local, making_command, memory_command, one_line
+from mica.cli.output import Moment, Output, making_command, memory_command
 from mica.errors import StoreError
+from mica.inject.lines import counted, local, one_line
 from mica.memory import PRESETS, Memory, Preset
 from mica.model import RELATIONS, Origin, Relation
 from mica.observe.redact import redact

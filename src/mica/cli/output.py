@@ -26,8 +26,6 @@ from mica.store.space import SUFFIX, file_of, is_address, shown, space_of
 
 P = ParamSpec("P")
 
-# What drives a terminal, or makes it show characters in another order than they stand in.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 WIDTH_WITHOUT_TERMINAL = 120  # a pipe has no width; lines stay readable in a log
 
 
@@ -186,22 +184,6 @@ class Span(click.ParamType[timedelta]):
         return timedelta(**{UNITS[match[2]]: int(match[1])})
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, as people say it."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def harmless(text: str) -> str:
-    """A text of the same length without characters that would drive a terminal."""
-    return CONTROL.sub(" ", text)
-
-
-def one_line(text: str, width: int) -> str:
-    """The beginning of a text on one line, without characters that would drive a terminal."""
-    flat = " ".join(harmless(text[: 4 * width]).split())
-    return flat if len(flat) <= width else flat[: width - 1] + "…"
-
-
 def size(number_of_bytes: int) -> str:
     """Bytes as people read them."""
     amount = float(number_of_bytes)
@@ -210,7 +192,3 @@ def size(number_of_bytes: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} GB"
-
-
-def local(at: datetime) -> str:
-    return at.astimezone().strftime("%Y-%m-%d %H:%M")

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.events import event_text
-from mica.cli.output import Moment, Output, counted, interruptible, local, memory_command, one_line
+from mica.cli.output import Moment, Output, interruptible, memory_command
 from mica.errors import InvalidInput
 from mica.inject.documents import event_documents
+from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.model import Ref
 from mica.store.purging import BY_HAND, Purged

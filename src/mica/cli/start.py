@@ -15,18 +15,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from mica.cli.importing import STOPPED, Bar, Plan, Plans, planned, say_imported
-from mica.cli.output import (
-    Output,
-    counted,
-    json_option,
-    memory_command,
-    size,
-    space_name,
-    store_options,
-    target,
-)
+from mica.cli.output import Output, json_option, memory_command, size, space_name, store_options, target
 from mica.cli.view import first_look
 from mica.errors import MicaError, UnknownSpace
+from mica.inject.lines import counted
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.model import EventQuery

@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from mica.cli.output import local, one_line
+from mica.inject.lines import local, one_line
 from mica.model import Brief
 from mica.select.overview import FileLine, Overview, SessionLine
 

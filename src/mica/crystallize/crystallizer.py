@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from mica.crystallize import closing as closings
+from mica.crystallize.asking import OPEN_TAGS, is_fulfilled
 from mica.crystallize.closing import Calendar, Closing, Waiting, revised
 from mica.crystallize.digest import Digest, Source, count_mentions, extract
 from mica.crystallize.drafting import drafted, material
@@ -53,7 +54,6 @@ from mica.store.protocol import Store
 MARKS_AT_ONCE = 10_000  # that wait; more are taken in the next step
 SESSION_ENDED = "session.ended"
 COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
-OPEN_TAGS = frozenset(["friction", "question", "task", "todo", "blocked"])  # of marks that something should fulfil
 
 
 class Digester(Protocol):
@@ -348,11 +348,7 @@ class Crystallizer:
                 asking += source.open
             elif OPEN_TAGS.intersection(source.tags):
                 asking.append(source.id)
-        return tuple([each for each in dict.fromkeys(asking) if not await self._is_fulfilled(each)])
-
-    async def _is_fulfilled(self, mark: EventId) -> bool:
-        below = await self._store.descendants(mark)
-        return any(event.name == MARK and mark_of(event).relation == "fulfills" for event in below)
+        return tuple([each for each in dict.fromkeys(asking) if not await is_fulfilled(self._store, each)])
 
     async def _withdraw(self, crystals: Sequence[Crystal], request: Request, context: Context) -> None:
         """Nothing is left that these crystals rest on: say so."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
+from mica.crystallize.promoting import resting_on
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
@@ -37,6 +39,17 @@ from mica.settings import RetentionSettings
 from mica.store.protocol import Store
 from mica.store.purging import BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
 from mica.store.retention import OFF, RETENTION, Retained, due
+from mica.teachings import PROMOTED
+
+QUOTED = "log.quoted"  # records a file of people that quotes marks
+
+
+class Quoted(msgspec.Struct, frozen=True):
+    """A file that was written from crystals, and where."""
+
+    path: str = ""
+    host: str = ""
+    crystals: tuple[EventId, ...] = ()
 
 
 class Purging:
@@ -81,6 +94,7 @@ class Purging:
         await self._folding.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
         rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
+        quoting = await self._quoting(found.ids)
         return msgspec.structs.replace(
             _purged(found),
             first=(),
@@ -88,16 +102,27 @@ class Purging:
             stands=kept is not None,
             exports=rewritten,
             removed=traces.removed,
-            unreached=(*await self._store.scrub(), *traces.left, *unreached),
+            unreached=(*await self._store.scrub(), *traces.left, *unreached, *quoting),
         )
+
+    async def _quoting(self, purged: Collection[EventId]) -> list[str]:
+        """The status files that were written from crystals which are gone; they are people's, so people see to them."""
+        gone = set(purged)
+        records = await self._store.events(EventQuery(names=(QUOTED,), limit=None))
+        quoting = [_quoted(record) for record in records]
+        files = dict.fromkeys((each.path, each.host) for each in quoting if not gone.isdisjoint(each.crystals))
+        return [f"{path} on {host} and its backups may quote purged marks: look at them" for path, host in files]
 
     async def _found(self, selection: Selection) -> Found:
         """What fits, and before it what rests on it: cut off in the middle, nothing quotes what is gone."""
         found = await find(self._store, selection)
         known = set(found.ids)
-        resting = [each for each in await self._store.citing(found.ids) if each not in known]
-        names = {**found.names, **({CRYSTAL: found.names.get(CRYSTAL, 0) + len(resting)} if resting else {})}
-        return msgspec.structs.replace(found, ids=(*resting, *found.ids), names=dict(sorted(names.items())))
+        crystals = [each for each in await self._store.citing(found.ids) if each not in known]
+        teachings = [each for each in await resting_on(self._store, [*found.ids, *crystals]) if each not in known]
+        names = Counter({**found.names}) + Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings)})
+        return msgspec.structs.replace(
+            found, ids=(*teachings, *crystals, *found.ids), names=dict(sorted(names.items()))
+        )
 
     async def _bury(
         self,
@@ -183,6 +208,13 @@ class Purging:
         self.exported(path, events=len(ids))
         await self._folding.flush()
         return str(path)
+
+
+def _quoted(record: Event) -> Quoted:
+    try:
+        return msgspec.json.decode(record.body, type=Quoted)
+    except msgspec.DecodeError:
+        return Quoted()  # nothing of ours
 
 
 def _check_reason(reason: str, selection: Selection) -> None:

@@ -27,14 +27,14 @@ _CONTROL = re.compile(
 def line(passage: Passage) -> str:
     """One passage as it stands in a brief: what it is, its text, and by which handle a person finds it again."""
     handle = f" ({passage.handle})" if passage.handle else ""
-    return f"- {_defused(passage.kind)}: {_defused(passage.text)}{handle}"
+    return f"- {defused(passage.kind)}: {defused(passage.text)}{handle}"
 
 
 def with_cost(passage: Passage, *, budget_tokens: int) -> Passage:
     """The passage with the tokens that its line costs at the most. What is far beyond the budget is only guessed."""
     if len(passage.text) > budget_tokens * CHARACTERS_MAX:
         return msgspec.structs.replace(passage, tokens=len(passage.text))
-    return msgspec.structs.replace(passage, tokens=_at_most(line(passage) + "\n"))
+    return msgspec.structs.replace(passage, tokens=at_most(line(passage) + "\n"))
 
 
 def day(passage: Passage) -> str:
@@ -44,7 +44,7 @@ def day(passage: Passage) -> str:
 
 def room(budget_tokens: int, *, missing: Mapping[str, str]) -> int:
     """The tokens that passages may take in a brief of this budget."""
-    return max(0, budget_tokens - _at_most("\n".join([OPENING, *_notes(missing), CLOSING])))
+    return max(0, budget_tokens - at_most("\n".join([OPENING, *_notes(missing), CLOSING])))
 
 
 def render(
@@ -59,7 +59,7 @@ def render(
     while True:
         in_order = sorted(shown, key=lambda passage: (passage.at, passage.sources, passage.text))
         text = _frame(_lines(in_order), missing)
-        if _at_most(text) <= budget_tokens:
+        if at_most(text) <= budget_tokens:
             break
         if not shown:
             text = ""
@@ -86,15 +86,15 @@ def _frame(lines: Sequence[str], missing: Mapping[str, str]) -> str:
 
 
 def _notes(missing: Mapping[str, str]) -> list[str]:
-    return [f"- missing: {name} ({_defused(reason)})" for name, reason in sorted(missing.items())]
+    return [f"- missing: {name} ({defused(reason)})" for name, reason in sorted(missing.items())]
 
 
-def _defused(text: str) -> str:
+def defused(text: str) -> str:
     """Text that cannot end the fence it stands in, nor begin a line of its own."""
     return _FENCE.sub("‹", _CONTROL.sub(" ", text)).strip().replace("\n", "\n  ")
 
 
-def _at_most(text: str) -> int:
+def at_most(text: str) -> int:
     """What a real tokenizer stays under, where an estimate is right in the mean."""
     beyond = 0 if text.isascii() else sum(character > "\uffff" for character in text)  # emoji cost up to three tokens
     return math.ceil(estimate(text) / SAFE_SHARE) + beyond

@@ -38,6 +38,7 @@ from mica.model import (
     tombstone_of,
 )
 from mica.store.purging import Purge
+from mica.teachings import PROMOTED, WITHDRAWN, teaching_of, withdrawal_of
 from mica.words import terms, words
 
 LATEST_MARKS = 1_000  # among which the latest are looked for that no crystal covers
@@ -261,6 +262,10 @@ def check_event(event: Event, parent: Placed | None) -> None:
         crystal_of(event)
     elif event.name == RETRACTED:
         retracted_by(event)
+    elif event.name == PROMOTED:
+        teaching_of(event)
+    elif event.name == WITHDRAWN:
+        withdrawal_of(event)
     if not 0 <= event.depth <= DEPTH_MAX:
         raise InvalidEvent(f"event {event.id!r} has depth {event.depth}; 0 to {DEPTH_MAX:,} are possible")
     check_lineage(event, parent)

@@ -1,0 +1,29 @@
+"""Texts on one line, numbers and times as people read them: what surfaces share."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+# What drives a terminal, or makes it show characters in another order than they stand in.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, as people say it."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def harmless(text: str) -> str:
+    """A text of the same length without characters that would drive a terminal."""
+    return CONTROL.sub(" ", text)
+
+
+def one_line(text: str, width: int) -> str:
+    """The beginning of a text on one line, without characters that would drive a terminal."""
+    flat = " ".join(harmless(text[: 4 * width]).split())
+    return flat if len(flat) <= width else flat[: width - 1] + "…"
+
+
+def local(at: datetime) -> str:
+    return at.astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,108 @@
+"""Sections of a Markdown text: found by their title and replaced, while every other character stays as it is.
+
+A section ends where the next heading of its level, or of a higher one, begins. Headings in code and comments are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_NO_PARAGRAPH = re.compile(r"\s*$| {4}|\t| {0,3}(?:[>|]|#{1,6}(?:\s|$)|[-+*](?:\s|$)|\d{1,9}[.)](?:\s|$)|`{3}|~{3}|<)")
+_BEGINS_BLOCK = re.compile(r"[#>|~`=+*\\-]|\d{1,9}[.)](?:\s|$)")
+_HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+class Section(msgspec.Struct, frozen=True):
+    """Where a section stands, in numbers of lines."""
+
+    heading: int
+    body: int  # the first line after its heading
+    end: int
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, each with its own line end."""
+    return _LINE.findall(text)
+
+
+def find(lines: Sequence[str], title: str) -> Section | None:
+    """The first section of this title, in whichever case."""
+    found: tuple[int, int, int] | None = None
+    for start, body, level, name in _headings(lines):
+        if found is None:
+            if name.casefold() == title.casefold():
+                found = start, body, level
+        elif level <= found[2]:
+            return Section(found[0], found[1], start)
+    return None if found is None else Section(found[0], found[1], len(lines))
+
+
+def replaced(text: str, title: str, body: Sequence[str]) -> str:
+    """The text with these lines as the body of the section; a new one at the end when there is none.
+
+    The lines end as those of the text do.
+    """
+    lines = lines_of(text)
+    ending = next((_ending(line) for line in lines if _ending(line)), "\n")
+    said = "".join(f"{line}{ending}" for line in body)
+    section = find(lines, title)
+    if section is None:
+        gap = "" if not text else ending if _ending(text) else 2 * ending
+        return f"{text}{gap}## {title}{ending}{ending}{said}"
+    head, tail = "".join(lines[: section.body]), "".join(lines[section.end :])
+    if tail:
+        return f"{head}{ending}{said}{ending}{tail}"
+    whole = f"{head}{'' if _ending(head) else ending}{ending}{said}"
+    return whole if _ending(text) else whole.removesuffix(ending)
+
+
+def plain(text: str) -> str:
+    """A text on one line that begins nothing of its own in a list: no heading, no code, no comment."""
+    flat = " ".join(_HIDDEN.sub(" ", text).split()).replace("<!--", "&lt;!--")
+    return f"\\{flat}" if _BEGINS_BLOCK.match(flat) else flat
+
+
+def _ending(line: str) -> str:
+    return line[len(line.rstrip("\r\n")) :] if not line.endswith("\r\n") else "\r\n"
+
+
+def _headings(lines: Sequence[str]) -> Iterator[tuple[int, int, int, str]]:
+    """Every heading: its first line, the line after it, its level and its title."""
+    fence = ""
+    is_comment = False
+    bare = [line.rstrip("\r\n").removeprefix("" if number else "\ufeff") for number, line in enumerate(lines)]
+    for number, line in enumerate(bare):
+        if is_comment:
+            is_comment = "-->" not in line
+        elif fence:
+            fence = "" if _closes(line, fence) else fence
+        elif (opened := _FENCE.fullmatch(line)) is not None and not (opened[1][0] == "`" and "`" in opened[2]):
+            fence = opened[1]
+        elif "<!--" in line:
+            is_comment = "-->" not in line.rpartition("<!--")[2]
+        elif (heading := _HEADING.fullmatch(line)) is not None:
+            yield number, number + 1, len(heading[1]), (heading[2] or "").strip()
+        elif number and (underline := _UNDERLINE.fullmatch(line)) and not _NO_PARAGRAPH.match(bare[number - 1]):
+            first = _paragraph(bare, number - 1)
+            title = " ".join(part.strip() for part in bare[first:number])
+            yield first, number + 1, 1 if underline[1][0] == "=" else 2, title
+
+
+def _closes(line: str, fence: str) -> bool:
+    found = _FENCE.fullmatch(line)
+    return found is not None and found[1].startswith(fence) and not found[2].strip()
+
+
+def _paragraph(lines: Sequence[str], last: int) -> int:
+    """The first line of the paragraph that ends with this one."""
+    first = last
+    while first and not _NO_PARAGRAPH.match(lines[first - 1]) and not _UNDERLINE.fullmatch(lines[first - 1]):
+        first -= 1
+    return first

@@ -1,0 +1,1 @@
+"""The terminal dashboard, in Textual: an extra, imported only when it is opened."""
