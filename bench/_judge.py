@@ -225,14 +225,17 @@ class Judge:
         self.known = {each.id: set(units(each.reference, parts=True)) for each in instances}
         self.tokens = {each.id: sum(tokens(mark.text) for mark in each.marks) for each in instances}
         self.others = dict(_others(instances))
+        self.weights: dict[str, float] = {}
 
     def budget(self, name: str, share: float) -> int:
         return math.floor(share * self.tokens[name])
 
     def weight(self, unit: str) -> float:
-        total = len(self.instances)
-        rarity = math.log(1 + total / (1 + self.frequency[unit])) / math.log(1 + total)
-        return rarity / 2 if unit.startswith("n:") else rarity
+        if unit not in self.weights:
+            total = len(self.instances)
+            rarity = math.log(1 + total / (1 + self.frequency[unit])) / math.log(1 + total)
+            self.weights[unit] = rarity / 2 if unit.startswith("n:") else rarity
+        return self.weights[unit]
 
     def weigh(self, found: Iterable[str]) -> float:
         return sum(map(self.weight, found))
@@ -335,7 +338,7 @@ def ground(instance: Instance, digest: Sequence[Sentence]) -> tuple[float, float
     A run is RUN_TOKENS_MIN tokens or a whole sentence; it is whole when it begins and ends at a boundary of the mark:
     a line end, or punctuation before a blank.
     """
-    marks = {mark.id: _bounded(mark.text) for mark in instance.marks}
+    marks = {mark.id: mark.text for mark in instance.marks}
     total = verbatim = whole = 0
     frames = []
     for sentence in digest:
@@ -343,7 +346,7 @@ def ground(instance: Instance, digest: Sequence[Sentence]) -> tuple[float, float
         total += len(words)
         free: list[str] = []
         start = 0
-        cited = [marks[name] for name in sentence.marks if name in marks]
+        cited = [_bounded(marks[name]) for name in sentence.marks if name in marks]
         while start < len(words):
             length, is_whole = _longest_run([word.lower() for word in words], start, cited)
             if length >= RUN_TOKENS_MIN or (is_whole and length == len(words)):
@@ -357,6 +360,7 @@ def ground(instance: Instance, digest: Sequence[Sentence]) -> tuple[float, float
     return _ratio(verbatim, total), _ratio(whole, verbatim), frames
 
 
+@lru_cache(maxsize=20_000)
 def _bounded(text: str) -> tuple[list[str], set[int]]:
     """The tokens of a mark and the places between them where a sentence may begin or end."""
     found: list[str] = []

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import mica
 from mica import EventQuery, Memory, errors
+from mica.crystals import CrystalQuery
 from mica.errors import (
     Backlogged,
     DuplicateEvent,
@@ -71,6 +72,12 @@ class UnreadableStore(EphemeralStore):
         raise StoreUnavailable("the disk is gone")
 
     async def agents(self) -> list[str]:
+        raise StoreUnavailable("the disk is gone")
+
+    async def unsealed(self, *, limit: int, latest: bool = False) -> list[Event]:
+        raise StoreUnavailable("the disk is gone")
+
+    async def crystals(self, query: CrystalQuery) -> list[mica.Crystal]:
         raise StoreUnavailable("the disk is gone")
 
 
@@ -622,6 +629,7 @@ async def test_a_store_that_cannot_be_read_is_a_line_for_each_source(home: Setti
     for brief in (asked, unasked):
         assert brief.text.splitlines() == [
             render.OPENING,
+            "- missing: crystals (the disk is gone)",
             "- missing: failing (the wiki is down)",
             "- missing: files (the disk is gone)",
             "- missing: marks (the disk is gone)",

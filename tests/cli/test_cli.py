@@ -160,7 +160,13 @@ def test_our_errors_are_one_line_and_exit_1(terminal: Terminal, arguments: list[
 
 
 def test_wrong_usage_exits_2(terminal: Terminal) -> None:
-    for arguments in (["search"], ["brief", "--budget", "-5"], ["events", "query", "--since", "yesterday"], ["nope"]):
+    for arguments in (
+        ["search"],
+        ["brief", "--budget", "-5"],
+        ["events", "query", "--since", "soon"],
+        ["embed"],
+        ["nope"],
+    ):
         assert terminal.run(*arguments).exit_code == 2
 
 
@@ -171,6 +177,36 @@ def test_a_bad_settings_file_names_the_key(terminal: Terminal, tmp_path: Path) -
     assert result.exit_code == 1
     assert "$.brief.budget_tokens" in result.stderr
     assert str(config) in result.stderr
+
+
+def test_search_is_narrowed_by_time_agent_and_tag_and_says_what_it_understood(terminal: Terminal) -> None:
+    """B-65"""
+    terminal.run("mark", "The parser failed", "--tag", "gotcha", "--agent", "scout")
+    terminal.run("mark", "The parser failed again")
+
+    def found(*options: str) -> list[str]:
+        document = terminal.json("search", "parser", *options)
+        assert isinstance(document, dict)
+        return sorted(hit["mark"]["text"] for hit in document["hits"])
+
+    assert len(found()) == 2
+    assert found("--tag", "gotcha") == found("--agent", "scout") == ["The parser failed"]
+    assert len(found("--since", "yesterday")) == 2
+    assert found("--until", "yesterday") == []
+    asked = terminal.json("search", "parser last Tuesday")
+    assert isinstance(asked, dict)
+    assert [period["words"] for period in asked["periods"]] == ["last Tuesday"]
+    assert "mica: understood last Tuesday: 20" in terminal.run("search", "parser last Tuesday").stderr
+
+
+def test_what_needs_a_model_says_so_when_there_is_none(terminal: Terminal) -> None:
+    """K-57: everything else works without it."""
+    refused = terminal.run("search", "x", MICA_SEMANTIC="maybe")
+    assert "MICA_SEMANTIC='maybe'" in refused.stderr
+    assert "pip install 'mica[semantic]'" in terminal.run("embed").stderr
+    document = terminal.json("doctor")
+    assert isinstance(document, dict)
+    assert document["marks_without_vector"] is None
 
 
 def test_doctor_verify_and_rebuild_tell_the_state(terminal: Terminal, transcripts: Path) -> None:

@@ -65,7 +65,7 @@ async def digests(memory: mica.Memory) -> dict[str, str]:
 
 
 async def test_sessions_days_weeks_and_epochs_appear_as_time_goes_by(memory: mica.Memory, clock: HandClock) -> None:
-    """TB-07, TB-05, B-08, B-09, B-10, B-11, B-19, B-23: in order, by themselves, and no mark is touched."""
+    """B-08, B-09, B-10, B-11, B-18, B-19, B-23, B-36, K-15, TB-05, TB-07: in order; no mark is touched."""
     for day in range(15):
         clock.at = MONDAY + timedelta(days=day)
         observe(memory, clock, f"morning {day}")
@@ -93,7 +93,7 @@ async def test_sessions_days_weeks_and_epochs_appear_as_time_goes_by(memory: mic
 
 
 async def test_what_a_crystal_says_is_said_by_the_marks_it_cites(memory: mica.Memory, clock: HandClock) -> None:
-    """B-62, TB-13, TB-10: verbatim, at every level; what is not cited is named with the reason."""
+    """B-62, B-63, K-13, K-51, M-17, TB-10, TB-13: verbatim, at every level; the rest is named with the reason."""
     observe(memory, clock, "s1")
     observe(memory, clock, "s2")
     texts = {event.id: str(event.data["text"]) for event in await memory.events(EventQuery(names=("mark",)))}

@@ -173,18 +173,28 @@ def test_statements_stand_in_the_order_of_time_whatever_order_they_come_in() -> 
 
 def test_what_was_asked_for_takes_a_fifth_at_most() -> None:
     """A crystal that repeats the request is no evidence of work."""
-    asked = [
-        Source(f"p{number}", f"Please build part {number} of the session store.", ("prompt",)) for number in range(9)
-    ]
-    done = [
-        Source(f"n{number}", f"Module number {number} writes cookies to disk.", ("narration",)) for number in range(9)
-    ]
+    wanted = (
+        "The proxy cache loses cookies.,Session headers expire early.,Redirects drop the query.,Login loses tokens."
+    )
+    words = "proxy cookies cache session headers redirects query login tokens early".split()
+    asked = [Source(f"p{number}", text, ("prompt",)) for number, text in enumerate(wanted.split(","))]
+    done = [Source(f"n{n}", f"Looked at {words[n % 10]} in file_{n}.py", ("command",)) for n in range(20)]
 
     digest = extract([*asked, *done], budget_tokens=60)
 
     quoted = [each.text for each in digest.statements if all(name.startswith("p") for name in each.sources)]
     assert sum(map(tokens.estimate, quoted)) <= 60 / 5
     assert "only asked" in {dropped.reason for dropped in digest.dropped}
+
+
+def test_what_is_said_is_not_said_again_with_another_number() -> None:
+    """B-60: the decision says it, so the commit of the same words is left out."""
+    digest = extract(session(), budget_tokens=200)
+
+    assert {dropped.id: (dropped.reason, dropped.similar_to) for dropped in digest.dropped}["m10"] == (
+        "said by another",
+        "m6",
+    )
 
 
 def test_a_conversation_of_requests_alone_is_still_told() -> None:
@@ -221,6 +231,20 @@ def test_rules_become_principles_and_reasons_significance() -> None:
     assert [each.text for each in digest.principles] == ["Never set a cookie on a redirect behind this proxy."]
     assert [each.sources for each in digest.significance] == [("m6",)]
     assert extract(session(SESSION[:4]), budget_tokens=200).principles == ()
+
+
+def test_a_wish_is_no_principle() -> None:
+    """What was asked for is not what emerged."""
+    texts = (
+        "The proxy must never see a cookie.",
+        "Login keeps its token for a day.",
+        "Ok, go on then, please do it now.",
+    )
+
+    digest = extract([Source(text, text, ("prompt",)) for text in texts], budget_tokens=60)
+
+    assert {texts[0], texts[1]} <= {each.text for each in digest.insight}
+    assert digest.principles == ()
 
 
 def test_a_lone_rule_is_the_insight() -> None:

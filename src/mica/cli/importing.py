@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -204,7 +204,7 @@ class Bar:
         self._bar.start()
 
     async def run(self, memory: Memory, plan: Plan) -> Imported:
-        """Import a plan's files, age what is old among the events, and show how far it is."""
+        """Import a plan's files, age what is old, crystallize what is over, and show how far it is."""
         start = self._before
         self._before += plan.size_bytes
 
@@ -215,6 +215,11 @@ class Bar:
         done = await memory.import_transcripts(plan.files, root=plan.roots, on_progress=advance)
         if done.events:
             await self._age(memory, space_name(plan.target))
+            self._bar.update(
+                self._task, said=f"{space_name(plan.target)}: stored; finding what sessions and days meant"
+            )
+            with suppress(StoreError):  # all is stored, and whoever is active next does it
+                await memory.tick()
         return done
 
     async def _age(self, memory: Memory, name: str) -> None:

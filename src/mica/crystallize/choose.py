@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 LENGTH_POWER = 0.8  # of the tokens that a gain is divided by; at 1 short sentences win too often
-NEW_SHARE_MIN = 0.2  # of a sentence's units: below it, others say the same
+SAID_SHARE = 0.85  # of the units that others have: then the same is said
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ def choose(
             continue  # an older entry, or one that fitted when it was entered
         if loss >= 0:
             break
-        if not _is_new(best, covered):
+        if is_said(best.units, covered) and taken:
             continue
         taken.add(number)
         left -= best.tokens
@@ -69,7 +69,7 @@ def choose(
     return sorted(taken)
 
 
-def _is_new(candidate: Candidate, covered: Collection[str]) -> bool:
-    """Whether enough of it is not said yet; another number alone makes no other statement."""
-    named = [unit for unit in candidate.units if not unit.isdigit()]
-    return sum(unit not in covered for unit in named) >= NEW_SHARE_MIN * len(named)
+def is_said(units: Collection[str], covered: Collection[str]) -> bool:
+    """Whether these units are said already; another number alone makes no other statement."""
+    named = [unit for unit in units if not unit.isdigit()]
+    return sum(unit in covered for unit in named) >= SAID_SHARE * len(named)

@@ -8,14 +8,14 @@ the same sources give the same digest, byte for byte.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from mica import tokens
-from mica.crystallize.choose import Candidate, choose
+from mica.crystallize.choose import Candidate, choose, is_said
 from mica.crystallize.roles import is_announcement, is_fragment, is_principle, is_significance
 from mica.crystallize.salience import KINDS, REQUESTS, Said, Table, Tally, shipped, tally, weigh
 from mica.crystallize.sentences import split
@@ -28,9 +28,9 @@ Reason: TypeAlias = Literal["empty", "filler", "only asked", "said by another", 
 
 INDIFFERENT = 0.6  # of the mean salience: a unit below it costs, so that a sentence of empty words never pays
 REQUEST_SHARE = 0.2  # of the budget: what was asked for is no evidence of work
-SAME = 0.85  # of a source's units that statements of others have: then it is said
 HEAD_FACTOR = 1.25  # the first sentence of a mark says what it is about
 FILLER_FACTOR = 0.8
+SAYERS_MAX = 8  # statements of one unit that are compared with a dropped source
 THOUGHT_UNITS_MIN = 2  # beside numbers: a heading of one word tells nothing
 FACTORS = {  # how much a kind of mark is worth telling; the highest of its tags counts
     "report": 1.5, "veto": 1.0, "eureka": 1.0, "milestone": 1.0, "decision": 1.0, "reflection": 0.95, "commit": 0.9,
@@ -110,7 +110,9 @@ def extract(
     taken = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share))
     chosen = [sentences[number] for number in taken]
     statements = [Statement(said[0].text, _cited(said, ordered)) for said in chosen]
-    insight, significance, principles = _parts(statements)
+    left = limit - sum(candidates[number].tokens for number in taken)
+    asked = {each for each, number in zip(statements, taken, strict=True) if candidates[number].is_request}
+    insight, significance, principles = _parts(statements, asked)
     return Digest(
         insight=insight,
         significance=significance,
@@ -121,10 +123,8 @@ def extract(
                 ordered,
                 lines,
                 chosen,
-                is_long=lambda said: count(said.text + "\n") > limit,
-                is_idle=lambda said: (
-                    said.is_filler or not _is_thought(said) or sum(worth.get(unit, 0.0) for unit in said.units) <= 0
-                ),
+                fits=lambda said: _cost(said, count) <= limit,
+                had_room=lambda said: _cost(said, count) <= left,
             )
         ),
         tokens=count("\n".join(statement.text for statement in statements)) if statements else 0,
@@ -208,47 +208,66 @@ def _candidate(said: Sequence[Said], sources: Sequence[Source], count: Count, ta
         factor *= FILLER_FACTOR
     return Candidate(
         units=said[0].units,
-        tokens=max(1, count(said[0].text + "\n")),  # the line end that parts it from the next one
+        tokens=_cost(said[0], count),
         factor=factor,
         is_request=all(REQUESTS.intersection(each) for each in tags) or bool(task and said[0].text in task),
     )
+
+
+def _cost(said: Said, count: Count) -> int:
+    """Its tokens with the line end that parts it from the next one."""
+    return max(1, count(said.text + "\n"))
 
 
 def _cited(said: Iterable[Said], sources: Sequence[Source]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sources[each.place].id for each in said))
 
 
-def _parts(statements: Sequence[Statement]) -> tuple[tuple[Statement, ...], ...]:
-    """Insight, significance and principles: each statement in one of them, and never all in the last two."""
+def _parts(statements: Sequence[Statement], asked: Collection[Statement]) -> tuple[tuple[Statement, ...], ...]:
+    """Insight, significance and principles: each statement in one of them, and never all in the last two.
+
+    What was asked for is neither a rule that emerged nor a reason.
+    """
     parts: tuple[list[Statement], ...] = ([], [], [])
     for statement in statements:
-        parts[2 if is_principle(statement.text) else 1 if is_significance(statement.text) else 0].append(statement)
+        if statement not in asked and is_principle(statement.text):
+            parts[2].append(statement)
+        elif statement not in asked and is_significance(statement.text):
+            parts[1].append(statement)
+        else:
+            parts[0].append(statement)
     insight, significance, principles = map(tuple, parts)
     return (insight, significance, principles) if insight else (tuple(statements), (), ())
 
 
 def _dropped(
-    sources: Sequence[Source], lines: Sequence[Line], taken: Sequence[Sequence[Said]], *, is_long: Test, is_idle: Test
+    sources: Sequence[Source], lines: Sequence[Line], taken: Sequence[Sequence[Said]], *, fits: Test, had_room: Test
 ) -> Iterator[Dropped]:
-    """Why each source that is not cited was left out; a source of several statements by the first of them."""
+    """Why each source that is not cited was left out; a source of several statements by the first of them.
+
+    `fits`: a digest of this budget could hold the sentence. `had_room`: this one still could.
+    """
     listed = {sources[each.place].id for said in taken for each in said}
-    sayers: dict[str, str] = {}
+    sayers: dict[str, list[str]] = {}
     for said in taken:
         for unit in said[0].units:
-            sayers.setdefault(unit, sources[said[0].place].id)
+            sayers.setdefault(unit, []).append(sources[said[0].place].id)
     for source, line in zip(sources, lines, strict=True):
         if source.id in listed:
             continue
         listed.add(source.id)
         named = dict.fromkeys(unit for said in line for unit in said.units)
-        by_others = Counter(sayers[unit] for unit in named if unit in sayers)
+        others = Counter(name for unit in named for name in sayers.get(unit, ())[:SAYERS_MAX])
+        thoughts = [said for said in line if _is_thought(said)]
         if not named:
             yield Dropped(source.id, "empty")
-        elif by_others.total() >= SAME * len(named):
-            yield Dropped(source.id, "said by another", by_others.most_common(1)[0][0])
-        elif all(map(is_long, line)):
+        elif others and is_said(named, sayers):
+            yield Dropped(source.id, "said by another", others.most_common(1)[0][0])
+        elif not any(map(fits, line)):
             yield Dropped(source.id, "no room")
         elif REQUESTS.intersection(source.tags):
             yield Dropped(source.id, "only asked")
+        elif all(said.is_filler for said in thoughts) or any(map(had_room, thoughts)):
+            yield Dropped(source.id, "filler")
         else:
-            yield Dropped(source.id, "filler" if all(map(is_idle, line)) else "no room")
+            yield Dropped(source.id, "no room")

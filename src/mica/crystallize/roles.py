@@ -7,16 +7,15 @@ import re
 _PRINCIPLE = re.compile(
     r"\b(?:always|never)\s+(?!mind\b|the\s+less\b|been\b|was\b|had\b)\w+"
     r"|\b(?:lessons?|learn(?:ed|t|ings?)|gotcha|rule of thumb|principle|takeaway|in future|from now on|best practice)\b"
-    r"|\b(?:must|should)\s+(?:always|never|not|only|remain|stay|be)\b"
-    r"|^(?:prefer|do not|don't|avoid)\s",
+    r"|\bmust\s+(?:always|never|not|only|remain|stay)\b|\bshould\s+(?:always|never)\b|^prefer\s",
     re.IGNORECASE,
 )
 _SIGNIFICANCE = re.compile(
     r"\b(?:because|so that|root cause|otherwise|therefore|as a result|which means|this means|that is why|this is why|"
-    r"in order to|turned out|the reason|due to|prevents?|unblocks?|regression)\b",
+    r"in order to|turned out|the reason|due to|prevents?|unblocks?)\b",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"^(?:[$<>{}|=]|//|#!|\.\.\.)|[({\[=,<|\\]$|=>|&&|\|\||\);|</|/>")
+_CODE = re.compile(r"^(?:[$<>{}|=]|[#+]+\s|//|#!|\.\.\.)|[({\[=,<|\\]$|=>|&&|\|\||\);|</|/>")
 _HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b")
 _CUT = re.compile(r"(?:…|\.\.\.)['\")\]]*$")
 _ANNOUNCED = re.compile(

@@ -10,7 +10,7 @@ LONG_WORDS = 12  # a shorter sentence is one thought and stays whole
 TAIL_CHARACTERS = 12  # what decides whether a line or a sentence has ended; never the whole of it, or time is squared
 
 _LINE = re.compile(r"[^\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
-_BULLET = re.compile(r"(?:[-*+•–—>#]{1,6}|\d{1,3}[.)]|\[[ xX]\])\s+")
+_BULLET = re.compile(r"(?:[-*•–—]{1,3}|\d{1,3}[.)]|\[[ xX]\])\s+")
 _ENDED = re.compile(r"[.!?:;…。！？]['\")\]»”’`]*$")
 _STOP = re.compile(r"(?<![.!?…])[.!?…]++['\")\]»”’`]*+(?=\s++[^\sa-z,;:)])|[。！？]++[」』”’）]*+")
 _SHORT_FORM = re.compile(

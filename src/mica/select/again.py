@@ -19,7 +19,8 @@ from mica.select.rank import GENERIC, Hit, Query, QueryTerm
 from mica.words import terms, terms_of, words
 
 # Weights were measured on the development split; docs/ranking.md has the values tried.
-KEPT = 8  # hits of the first asking that stay in front
+KEPT = 5  # hits of the first asking that stay in front
+BEHIND = 0.999  # the best of the second asking beside the last that was kept
 TEACHERS = 10  # hits whose words are learned
 CLASS = 50  # hits among which a word is common or rare
 WORDS_MAX = 100  # of a hit: an answer of many pages would teach only its own words
@@ -50,7 +51,7 @@ def broader(query: Query, hits: Sequence[Hit]) -> Query:
     several = asks_for_several(query.text)
     return msgspec.structs.replace(
         query,
-        terms=(*query.terms, *added.values()),
+        learned=tuple(added.values()),
         speaker_factor=SEVERAL_SPEAKER_FACTOR if several else query.speaker_factor,
         neighbour_share=SEVERAL_NEIGHBOUR_SHARE if several else query.neighbour_share,
     )
@@ -90,19 +91,29 @@ def members(query: Query, known: set[str]) -> list[QueryTerm]:
 
 
 def joined(query: Query, first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:
-    """Both answers as one: the best of the first, then the second without them."""
+    """Both answers as one, by falling score: the best of the first, then the second without them."""
     kept = list(first[:KEPT])
     there = {hit.mark.position for hit in kept}
     rest = [hit for hit in second if hit.mark.position not in there]
-    return kept + (spread(rest, kept) if asks_for_several(query.text) else rest)
+    if asks_for_several(query.text):
+        rest = spread(rest, kept)
+    if not kept or not rest:
+        return kept + rest
+    factor = min(1.0, BEHIND * kept[-1].score / rest[0].score)  # what the two scored cannot be compared otherwise
+    return kept + [_times(hit, second=factor) for hit in rest]
 
 
 def spread(hits: Sequence[Hit], before: Sequence[Hit]) -> list[Hit]:
-    """The hits, each behind where its score puts it when better ones are of the same session."""
+    """The hits in a new order: each loses something for every better one of its session."""
     better: Counter[str | None] = Counter(hit.mark.session for hit in before if hit.mark.session is not None)
-    placed: list[tuple[float, Hit]] = []
+    placed: list[Hit] = []
     for hit in hits:
-        placed.append((-hit.score * SEVERAL_SPREAD ** better[hit.mark.session], hit))
+        placed.append(_times(hit, spread=SEVERAL_SPREAD ** better[hit.mark.session]))
         if hit.mark.session is not None:
             better[hit.mark.session] += 1
-    return [hit for _, hit in sorted(placed, key=lambda pair: (pair[0], pair[1].mark.position))]
+    return sorted(placed, key=lambda hit: (-hit.score, hit.mark.position))
+
+
+def _times(hit: Hit, **factor: float) -> Hit:
+    (value,) = factor.values()
+    return msgspec.structs.replace(hit, score=hit.score * value, parts=hit.parts | factor)

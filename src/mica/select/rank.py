@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, tzinfo
 
 import msgspec
 
-from mica.model import Mark, Posting, Postings, Text
+from mica.model import EventId, Mark, Posting, Postings, Text
 from mica.select.when import Period, periods
 from mica.words import terms, words
 
@@ -67,6 +67,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     terms: tuple[QueryTerm, ...] = ()
+    learned: tuple[QueryTerm, ...] = ()  # what nobody asked for, and a first answer made likely
     speakers: frozenset[str] = frozenset()  # those of the known ones whom it names
     periods: tuple[Period, ...] = ()
     wants_user: bool = False  # asked in the first person, and not for what the agent said
@@ -76,7 +77,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wanted(self) -> list[str]:
         """The terms to ask a store for."""
-        return [term.term for term in self.terms]
+        return [term.term for term in (*self.terms, *self.learned)]
 
 
 def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: Iterable[str] = ()) -> Query:
@@ -130,7 +131,7 @@ def shortlist(query: Query, postings: Postings, *, limit: int = SHORTLIST) -> li
     lengths = {posting.length for found in postings.by_term.values() for posting in found}
     factors = {length: length_factor(length, postings) for length in lengths}
     scores: dict[int, float] = defaultdict(float)
-    for posting, score in scored(query, postings):
+    for posting, score in scored((*query.terms, *query.learned), postings):
         scores[posting.position] += score * factors[posting.length]
     least = min(heapq.nlargest(limit, scores.values()), default=0.0)
     ordered = sorted((-score, position) for position, score in scores.items() if score >= least)
@@ -143,12 +144,13 @@ def shortlist(query: Query, postings: Postings, *, limit: int = SHORTLIST) -> li
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """A mark that answers, and why.
 
-    Of its parts `own`, `neighbours`, `session` and `meaning` are added, the others multiply.
+    Of its parts `own`, `learned`, `neighbours`, `session` and `meaning` are added, the others multiply.
     """
 
     mark: Mark
     score: float
     parts: dict[str, float]
+    corrected_by: EventId | None = None  # another of the hits, which says how it really is
 
 
 def rank(
@@ -159,23 +161,27 @@ def rank(
     `likeness` says how much more a text is about the same as the question than most are, by position; where it is
     known, a mark may also be found by its meaning alone.
     """
-    own = own_scores(query, texts, postings)
+    own = own_scores(query.terms, texts, postings)
+    learned = own_scores(query.learned, texts, postings)
+    said = {position: own.get(position, 0.0) + learned.get(position, 0.0) for position in own.keys() | learned.keys()}
     sessions = session_scores(query, texts, postings)
-    by_words = {
-        position: (own.get(position, 0.0), lent) for position, lent in borrowed(query, texts, own, postings).items()
-    }
+    lent = borrowed(query, texts, said, postings)
     meanings = meaning_scores(query, texts, likeness or {}, postings)
-    best = max((sum(pair) for pair in by_words.values()), default=0.0) or 1.0
+    best = max((said.get(position, 0.0) + loan for position, loan in lent.items()), default=0.0) or 1.0
     weight = best * MEANING_WEIGHT * (1 - MEANING_CUT * unevenness(postings) ** 2)
     hits = []
     for text in texts:
-        mark, (from_itself, from_neighbours) = text.mark, by_words[_position(text)]
-        from_meaning = weight * meanings.get(_position(text), 0.0)
-        if from_itself or from_neighbours or (likeness or {}).get(_position(text), 0.0) >= ALIKE_MIN:
-            from_session = SESSION_WEIGHT * sessions.get(mark.session, 0.0) if mark.session is not None else 0.0
-            parts = {"own": from_itself, "neighbours": from_neighbours, "session": from_session}
+        mark, position = text.mark, _position(text)
+        if position in said or lent[position] or (likeness or {}).get(position, 0.0) >= ALIKE_MIN:
+            parts = {
+                "own": own.get(position, 0.0),
+                "neighbours": lent[position],
+                "session": SESSION_WEIGHT * sessions.get(mark.session, 0.0) if mark.session is not None else 0.0,
+            }
+            if query.learned:
+                parts["learned"] = learned.get(position, 0.0)
             if likeness is not None:
-                parts["meaning"] = from_meaning
+                parts["meaning"] = weight * meanings.get(position, 0.0)
             factors = mark_factors(query, text) | {"length": length_factor(text.length, postings)}
             score = math.fsum(parts.values()) * math.prod(factors.values())
             hits.append(Hit(mark=mark, score=score, parts=parts | factors))
@@ -195,11 +201,11 @@ def rarity(containing: int, total: float) -> float:
     return math.log1p((max(total, containing) - containing + 0.5) / (containing + 0.5))
 
 
-def scored(query: Query, postings: Postings) -> Iterator[tuple[Posting, float]]:
+def scored(wanted: Iterable[QueryTerm], postings: Postings) -> Iterator[tuple[Posting, float]]:
     """Every posting with what it adds to its mark's own score: BM25."""
     constant = SATURATION * (1 - LENGTH_SHARE)
     slope = SATURATION * LENGTH_SHARE / (postings.mean_length or 1.0)
-    for term in query.terms:
+    for term in wanted:
         found = postings.by_term.get(term.term, ())
         weight = term.weight * rarity(postings.held(term.term), postings.marks) * (SATURATION + 1)
         for posting in found:
@@ -207,10 +213,10 @@ def scored(query: Query, postings: Postings) -> Iterator[tuple[Posting, float]]:
             yield posting, weight * count / (count + constant + slope * posting.length)
 
 
-def own_scores(query: Query, texts: Iterable[Text], postings: Postings) -> dict[int, float]:
+def own_scores(wanted: Iterable[QueryTerm], texts: Iterable[Text], postings: Postings) -> dict[int, float]:
     """What the texts' own words are worth, by position; only of those that contain a term."""
     scores = {_position(text): 0.0 for text in texts}
-    for posting, score in scored(query, postings):
+    for posting, score in scored(wanted, postings):
         if posting.position in scores:
             scores[posting.position] += score
     return {position: score for position, score in scores.items() if score}
@@ -224,7 +230,7 @@ def session_scores(query: Query, texts: Iterable[Text], postings: Postings) -> d
     constant = SESSION_SATURATION * (1 - SESSION_LENGTH_SHARE)
     slope = SESSION_SATURATION * SESSION_LENGTH_SHARE / (mean_length or 1.0)
     scores: dict[str, float] = defaultdict(float)
-    for term in query.terms:
+    for term in (*query.terms, *query.learned):
         found = postings.by_term.get(term.term, ())
         counts: dict[str, int] = defaultdict(int)
         for posting in found:

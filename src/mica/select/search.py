@@ -10,6 +10,7 @@ import msgspec
 
 from mica.model import Mark, Postings, Text
 from mica.select.again import broader, joined
+from mica.select.corrections import corrected
 from mica.select.meaning import NEAREST
 from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
 from mica.select.when import Period
@@ -73,7 +74,7 @@ async def search(
     hits = Hits()
     if first:
         second = await asking.answers(broader(asked, first))
-        hits.extend(joined(asked, first, second)[:limit])
+        hits.extend(corrected(joined(asked, first, second)[:limit]))
     hits.periods = asked.periods
     return hits
 

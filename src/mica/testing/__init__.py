@@ -1,4 +1,4 @@
-"""For tests, ours and yours: the store contract, a clock set by hand, builders of events, models without a bill.
+"""For tests, ours and yours: the store contract, a clock set by hand, builders of events, models and encoders.
 
     from mica.testing import StoreContract
 

@@ -23,10 +23,16 @@ class Marks:
             return [_passage(mark_of(event), 1 / rank) for rank, event in enumerate(reversed(open_ones), start=1)]
         hits = await question.hits()
         best = max((hit.score for hit in hits), default=0.0) or 1.0
-        return [_passage(hit.mark, hit.score / best) for hit in hits]
+        positions = {hit.mark.id: hit.mark.position for hit in hits}
+        return [
+            _passage(hit.mark, hit.score / best, f"corrected by #{positions[hit.corrected_by]}")
+            if hit.corrected_by
+            else _passage(hit.mark, hit.score / best)
+            for hit in hits
+        ]
 
 
-def _passage(mark: Mark, score: float) -> Passage:
+def _passage(mark: Mark, score: float, note: str = "") -> Passage:
     return Passage(
         text=mark.text,
         sources=(mark.id,),
@@ -34,6 +40,6 @@ def _passage(mark: Mark, score: float) -> Passage:
         score=score,
         at=mark.at,
         source=Marks.name,
-        kind=next(iter(mark.tags), MARK),
+        kind=", ".join(filter(None, [next(iter(mark.tags), MARK), note])),
         handle=f"#{mark.position}",
     )

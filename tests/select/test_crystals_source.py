@@ -1,0 +1,136 @@
+"""Crystals in briefs: the highest that cover the time, replaced where a question asks; corrections above what they
+correct."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+import mica
+from mica.errors import InvalidInput
+from mica.model import EventId
+from mica.select.sources import Question
+from mica.select.sources.crystals import Crystals
+from mica.settings import CrystalSettings, Settings
+from mica.testing import HandClock
+
+SAID = (
+    "The cookie is set before the redirect, so the session is lost on every login.",
+    "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
+    "Never set a cookie before a redirect: browsers drop it when the host changes.",
+    "The staging deploy failed because the secret was missing in the vault.",
+    "Added the secret to the vault and the deploy went through; login works on staging.",
+    "The old cookie helper in utils/http.py is used by nobody and can go.",
+)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock(datetime(2026, 11, 2, 9, tzinfo=UTC))
+
+
+@pytest.fixture
+def home(home: Settings) -> Settings:
+    return msgspec.structs.replace(home, crystals=CrystalSettings(auto=False))
+
+
+async def observe(memory: mica.Memory, clock: HandClock, *, days: int) -> None:
+    for day in range(days):
+        clock.at = datetime(2026, 11, 2 + day, 9, tzinfo=UTC)
+        with memory.context(session=f"s{day}", agent="scout"):
+            for text in SAID:
+                clock.move(minutes=1)
+                memory.mark(f"{text} (day {day})")
+    clock.move(days=1)
+    await memory.auto_crystallize()
+
+
+def beneath(crystals: dict[EventId, mica.Crystal], identifier: EventId) -> set[EventId]:
+    """Everything that a crystal rests on, at every level."""
+    crystal = crystals.get(identifier)
+    if crystal is None:
+        return set()
+    return {*crystal.sources}.union(*(beneath(crystals, source) for source in crystal.sources))
+
+
+async def test_a_brief_never_shows_a_crystal_beside_what_it_stands_for(memory: mica.Memory, clock: HandClock) -> None:
+    """TB-08: nothing is paid for twice, whatever is asked."""
+    await observe(memory, clock, days=9)
+    with memory.context(session="now"):
+        memory.mark("The cookie of the admin page has no expiry yet")
+    crystals = {crystal.id: crystal for crystal in await memory.crystals(limit=None)}
+    for query in ("", "cookie redirect", "vault secret deploy", "utils/http.py"):
+        for budget in (300, 1_000, 10_000):
+            brief = await memory.brief(query, budget_tokens=budget)
+            shown = [passage.sources[0] for passage in brief.passages if passage.source in ("marks", "crystals")]
+            for one in shown:
+                assert not beneath(crystals, one).intersection(shown), (query, budget)
+
+
+async def test_the_highest_level_covers_what_nobody_asks_about(memory: mica.Memory, clock: HandClock) -> None:
+    """TB-09, K-12, B-26: a week stands for its days, and the open day for itself."""
+    await observe(memory, clock, days=9)
+    [week] = await memory.crystals(level="week")
+    brief = await memory.brief(budget_tokens=5_000)
+    shown = [passage.sources[0] for passage in brief.passages if passage.source == "crystals"]
+    assert week.id in shown
+    assert not set(week.sources) & set(shown)
+    for budget in range(60, 400, 20):
+        small = [p for p in (await memory.brief(budget_tokens=budget)).passages if p.source == "crystals"]
+        if small:
+            assert week.id in [passage.sources[0] for passage in small]
+            break
+
+
+async def test_a_question_gets_its_evidence_not_only_what_covers_it(memory: mica.Memory, clock: HandClock) -> None:
+    """K-11, K-12: marks that answer come first; a crystal that says nothing of the question is left out."""
+    await observe(memory, clock, days=3)
+    brief = await memory.brief("who uses utils/http.py", budget_tokens=600)
+    assert any("utils/http.py" in passage.text for passage in brief.passages if passage.source == "marks")
+    nothing = await memory.brief("quarterly zeppelin insurance", budget_tokens=600)
+    assert [passage for passage in nothing.passages if passage.source == "crystals"] == []
+
+
+async def test_presets_are_budgets_by_name(memory: mica.Memory) -> None:
+    """B-68"""
+    memory.mark("one thing")
+    budgets = {preset: (await memory.brief(preset=preset)).budget_tokens for preset in mica.memory.PRESETS}
+    assert budgets == {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}
+    for wrong in ({"preset": "huge"}, {"recency_weight": 1.5}, {"recency_weight": -0.1}, {"budget_tokens": -1}):
+        with pytest.raises(InvalidInput):
+            await memory.brief(**wrong)
+
+
+async def test_how_much_being_fresh_counts_can_be_set(memory: mica.Memory, clock: HandClock) -> None:
+    """B-50, B-51, B-52: with all the weight on it the latest crystal comes first, without any the fitting one."""
+    for number, texts in enumerate((SAID, [text.replace("cookie", "header") for text in SAID])):
+        with memory.context(session=f"s{number}"):
+            for text in texts:
+                clock.move(minutes=1)
+                memory.mark(text)
+        clock.move(days=30)
+        await memory.crystallize(session=f"s{number}")
+
+    async def first(weight: float) -> str:
+        question = Question(query="cookie redirect", now=clock(), store=memory._store, recency_weight=weight)
+        return max(await Crystals(memory._store).passages(question), key=lambda passage: passage.score).kind
+
+    fresh, fitting = await first(1.0), await first(0.0)
+    assert "s1" in fresh
+    assert "s1" not in fitting
+
+
+async def test_a_correction_outranks_what_it_corrects_and_is_named(memory: mica.Memory, clock: HandClock) -> None:
+    """B-44: when both are found, whichever fits the question better."""
+    wrong = memory.mark("The login cookie lives for ninety days in the login cookie store")
+    clock.move(minutes=1)
+    right = memory.mark("It lives for thirty days: login cookie", parent=wrong, tags=("correction",))
+    hits = await memory.search("login cookie store ninety days")
+    assert [hit.mark.id for hit in hits][:2] == [right.id, wrong.id]
+    assert hits[1].corrected_by == right.id
+    brief = await memory.brief("login cookie", budget_tokens=1_000)
+    position = (await memory.event(right.id)).position
+    assert f"corrected by #{position}" in brief.text
+    assert timedelta(0) < clock() - (await memory.event(wrong.id)).at
