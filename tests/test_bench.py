@@ -8,12 +8,16 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 import mica
 from mica.testing import build
+
+if TYPE_CHECKING:
+    from witness import Observer
 
 ROOT = Path(__file__).parent.parent
 BENCH = ROOT / "bench"
@@ -23,6 +27,12 @@ BENCH = ROOT / "bench"
 def log(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(BENCH))
     return importlib.import_module("log")
+
+
+@pytest.fixture
+def witness(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("witness")
 
 
 Measure = Callable[[ModuleType, Path], object]
@@ -72,6 +82,46 @@ def test_what_a_kill_took_or_doubled_is_counted(log: ModuleType, capsys: pytest.
         log.report(numbers, 1)
     log.report(numbers | {"lost_acked": 0, "doubled": 0}, 1)
     assert '"lost_acked": 0' in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_marks_that_are_too_many_end_the_run(witness: ModuleType, tmp_path: Path) -> None:
+    """M-11, M-13: marks are counted where they are stored, before anything is asked."""
+    path = tmp_path / "space.db"
+    asyncio.run(witness.fill(path, 20))
+
+    with pytest.raises(SystemExit, match="broken promise: 20 marks were made, 40 are stored"):
+        asyncio.run(witness.fill(path, 20))
+
+
+def test_a_mark_without_a_crystal_that_nobody_waits_for_ends_the_run(witness: ModuleType, tmp_path: Path) -> None:
+    """M-13: every mark is beneath a crystal or waits for one; else there is no number."""
+
+    async def whole(observer: Observer) -> None:
+        await observer.session("crystallized", 40)
+        await observer.memory.crystallize(session="crystallized")
+        await observer.session("goes on", 6)
+
+    async def one_too_many(observer: Observer) -> None:
+        await whole(observer)
+        observer.emitted += 1
+
+    asyncio.run(witness.in_new_space(tmp_path / "whole" / "space.db", whole))
+    with pytest.raises(SystemExit, match="broken promise: 47 marks: 40 beneath crystals, 6 wait"):
+        asyncio.run(witness.in_new_space(tmp_path / "less" / "space.db", one_too_many))
+
+
+def test_texts_and_queries_are_the_same_each_time(witness: ModuleType) -> None:
+    """M-11: a space and its rival hold the same texts, and every query has words of a mark that all spaces have."""
+    marks = list(witness.noted(200))
+    asked = witness.queries([200, 400], 20)
+
+    assert list(witness.noted(400))[:200] == marks
+    assert witness.queries([200, 400], 20) == asked
+    assert len({mark.text for mark in marks}) == 200
+    assert all(
+        set(query.split()) <= set(marks[number].text.lower().replace(".", "").split()) for number, query in asked
+    )
+    assert {len(query.split()) for _, query in asked} <= {2, 3, 4, 5}
 
 
 def test_size_counts_every_file(log: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
