@@ -410,6 +410,8 @@ def compare_search(plan: Plan, scratch: Path) -> Numbers:
         "search_vs_fts5": p95_cpu_ms(last.fts5) / p95_cpu_ms(last.search),
         "search_growth": p95_cpu_ms(last.search) / p95_cpu_ms(before.search),
         "fts5_growth": p95_cpu_ms(last.fts5) / p95_cpu_ms(before.fts5),
+        "search_found": last.found[0] / plan.queries,
+        "fts5_found": last.found[1] / plan.queries,
         "brief_p95_ms": p95_ms(last.brief),
         "brief_missing": last.missing / len(last.brief),
     }
