@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -29,7 +29,9 @@ from mica.llm.embeddings import Encoder, chosen
 from mica.model import (
     CRYSTAL,
     EMPTY,
+    EPOCH_OPENED,
     MARK,
+    MILESTONE,
     RELATIONS,
     RETRACTED,
     Appended,
@@ -240,7 +242,10 @@ class Memory:
             if parent is None and self.here.parent is None:
                 raise InvalidInput(f"a mark that {relation} something needs a parent; give what it {relation}")
             data["relation"] = relation
-        return self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
+        ref = self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
+        if MILESTONE in cast(list[str], data["tags"]):
+            self.emit(EPOCH_OPENED, {"mark": ref.id}, parent=ref, context=context, origin=origin, at=at)
+        return ref
 
     async def durable(self) -> None:
         """Return when every event emitted before is on disk, power loss or not."""

@@ -20,7 +20,6 @@ from mica.model import EventId, Mark
 S = TypeVar("S", Mark, Crystal)
 
 SESSION_MARKS_MIN = 5  # fewer do not make a session of their own
-MILESTONE = "milestone"  # the tag that ends an epoch and opens the next
 
 
 class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):

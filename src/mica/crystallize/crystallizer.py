@@ -35,6 +35,7 @@ from mica.errors import InvalidInput, LawBroken, UnknownEvent
 from mica.llm.protocol import LLM
 from mica.model import (
     CRYSTAL,
+    EPOCH_OPENED,
     MARK,
     RETRACTED,
     Appended,
@@ -51,7 +52,7 @@ from mica.observe.redact import redact
 from mica.settings import Tier
 from mica.store.protocol import Store
 
-MARKS_AT_ONCE = 10_000  # that wait; more are taken in the next step
+MARKS_AT_ONCE = 50_000  # of those that wait; the others when these are covered
 SESSION_ENDED = "session.ended"
 COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
 
@@ -212,13 +213,8 @@ class Crystallizer:
     async def _due_sessions(
         self, request: Request, *, now: datetime
     ) -> list[Closing[Mark] | Closing[Crystal] | Waiting]:
-        marks = [mark_of(event) for event in await self._store.unsealed(limit=MARKS_AT_ONCE)]
-        marks = [
-            mark
-            for mark in marks
-            if (request.session is None or mark.session == request.session)
-            and (request.since is None or mark.at >= request.since)
-        ]
+        waiting = await self._store.unsealed(limit=MARKS_AT_ONCE, session=request.session)
+        marks = [mark_of(event) for event in waiting if request.since is None or event.at >= request.since]
         if not marks:
             return []
         oldest = min(mark.at for mark in marks) - timedelta(days=2)
@@ -281,8 +277,9 @@ class Crystallizer:
         if not crystals:
             return []
         since = min(crystal.start_at for crystal in crystals)
-        marks = await self._store.events(EventQuery(names=(MARK,), since=since, limit=None))
-        return [mark for mark in map(mark_of, marks) if closings.MILESTONE in mark.tags]
+        opened = await self._store.events(EventQuery(names=(EPOCH_OPENED,), since=since, limit=None))
+        events = [event for each in opened if (event := await self._store.event(EventId(str(each.data["mark"]))))]
+        return await self._standing(events)
 
     # -- Making -------------------------------------------------------------------------------------------------
 

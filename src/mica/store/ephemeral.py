@@ -228,9 +228,11 @@ class EphemeralStore:
         found.sort(key=lambda crystal: (crystal.end_at, crystal.position))
         return found if query.limit is None else found[max(0, len(found) - query.limit) :]
 
-    async def unsealed(self, *, limit: int, latest: bool = False) -> list[Event]:
+    async def unsealed(self, *, limit: int, session: str | None = None, latest: bool = False) -> list[Event]:
         self._check_open()
-        marks = self._ordered(self._is_mark)
+        marks = self._ordered(
+            lambda event: self._is_mark(event) and (session is None or event.context.session == session)
+        )
         found = [mark for mark in (marks[-LATEST_MARKS:] if latest else marks) if mark.id not in self._derived.sealed]
         return found[max(0, len(found) - limit) :] if latest else found[:limit]
 

@@ -474,8 +474,10 @@ class PostgresStore:
         return await postgres_crystals.found(self._reads(connection), query)
 
     @reading
-    async def unsealed(self, connection: Connection, *, limit: int, latest: bool = False) -> list[Event]:
-        return await postgres_crystals.unsealed(self._reads(connection), limit, latest=latest)
+    async def unsealed(
+        self, connection: Connection, *, limit: int, session: str | None = None, latest: bool = False
+    ) -> list[Event]:
+        return await postgres_crystals.unsealed(self._reads(connection), limit, session=session, latest=latest)
 
     @reading
     async def citing(self, connection: Connection, identifiers: Sequence[EventId]) -> list[EventId]:

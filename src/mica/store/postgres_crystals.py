@@ -209,18 +209,20 @@ async def found(reads: Reading, query: CrystalQuery) -> list[Crystal]:
     return sorted(crystals, key=lambda crystal: (crystal.end_at, crystal.position))
 
 
-async def unsealed(reads: Reading, limit: int, *, latest: bool) -> list[Event]:
+async def unsealed(reads: Reading, limit: int, *, session: str | None, latest: bool) -> list[Event]:
     """The marks that no live crystal has as a source, the oldest or the latest."""
+    wanted = "session = (SELECT id FROM sessions WHERE space = $1 AND name = $3)" if session is not None else "TRUE"
     looked_at = f"ORDER BY at DESC, position DESC LIMIT {LATEST_MARKS}" if latest else ""
     order = "at DESC, position DESC" if latest else "at, position"
     rows = await reads.connection.fetch(
         f"""SELECT position FROM (
-            SELECT position, at FROM texts WHERE space = $1 AND is_mark {looked_at}
+            SELECT position, at FROM texts WHERE space = $1 AND is_mark AND {wanted} {looked_at}
         ) AS marks WHERE NOT EXISTS (
             SELECT FROM crystal_sources WHERE space = $1 AND source = marks.position AND is_live
         ) ORDER BY {order} LIMIT $2::bigint""",
         reads.space,
         limit,
+        *([] if session is None else [session.encode()]),
     )
     return sorted(await reads.at(position for (position,) in rows), key=lambda event: event.place)
 

@@ -141,10 +141,10 @@ class Store(Protocol):
     async def crystals(self, query: CrystalQuery) -> list[Crystal]:
         """The crystals that fit, by their end."""
 
-    async def unsealed(self, *, limit: int, latest: bool = False) -> list[Event]:
+    async def unsealed(self, *, limit: int, session: str | None = None, latest: bool = False) -> list[Event]:
         """The oldest marks that no live crystal of the hierarchy of time has as a source, without retracted ones.
 
-        With `latest`, the newest of the last LATEST_MARKS. In order of time.
+        Of a session, if one is given. With `latest`, the newest of the last LATEST_MARKS. In order of time.
         """
 
     async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:

@@ -311,6 +311,17 @@ class CrystalContract:
         assert [crystal.id for crystal in await store.crystals(CrystalQuery(level="day"))] == []
         assert len(await store.crystals(CrystalQuery(level="session", is_sealed=False))) == 2
 
+    async def test_marks_that_no_crystal_covers_are_asked_for_by_session_and_by_end(self, store: Store) -> None:
+        """B-19: many that wait hide no other."""
+        marks = [build_mark(number, session=f"s{number % 2}") for number in range(1, 7)]
+        await store.append(marks)
+        assert [event.id for event in await store.unsealed(limit=2)] == [mark.id for mark in marks[:2]]
+        assert [event.id for event in await store.unsealed(limit=2, latest=True)] == [mark.id for mark in marks[-2:]]
+        odd = [mark.id for mark in marks if mark.context.session == "s1"]
+        assert [event.id for event in await store.unsealed(limit=9, session="s1")] == odd
+        assert [event.id for event in await store.unsealed(limit=1, session="s1", latest=True)] == odd[-1:]
+        assert await store.unsealed(limit=9, session="unknown") == []
+
     async def test_crystals_are_asked_for_by_level_period_and_time(self, store: Store) -> None:
         """B-26: the ones that end last, oldest first."""
         drafts: list[Draft] = []
