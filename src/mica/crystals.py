@@ -92,7 +92,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     open: tuple[EventId, ...] = ()  # marks of friction, questions and tasks that nothing has fulfilled
     revision: Annotated[int, msgspec.Meta(ge=1)] = 1
     supersedes: tuple[EventId, ...] = ()
-    label: str | None = None  # the name of an epoch
+    label: Annotated[str, msgspec.Meta(max_length=200)] | None = None  # the name of an epoch
     estimator: str = ESTIMATOR  # that counted the tokens
 
     @property
@@ -209,9 +209,13 @@ def check_laws(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
             f"its time, {crystal.start_at.isoformat()} to {crystal.end_at.isoformat()}, must contain that of its "
             f"sources, {first.isoformat()} to {last.isoformat()}",
         )
-    if crystal.estimator == ESTIMATOR and crystal.tokens < said_tokens(crystal.statements):
+    if crystal.estimator != ESTIMATOR:
+        raise LawBroken("compression", f"its tokens are counted by {crystal.estimator!r}, which nobody knows here")
+    if crystal.tokens < said_tokens(crystal.statements):
         raise LawBroken("compression", f"it says {crystal.tokens} tokens and has {said_tokens(crystal.statements)}")
     whole = sum(fact.tokens for fact in facts.values())
+    if crystal.source_tokens != whole:
+        raise LawBroken("compression", f"it says {crystal.source_tokens:,} tokens of its sources, which have {whole:,}")
     if not 0 < crystal.tokens < whole:
         raise LawBroken("compression", f"it has {crystal.tokens:,} tokens, its sources {whole:,}; it must have fewer")
 

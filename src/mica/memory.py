@@ -134,8 +134,9 @@ class Memory:
         self._calendar = Calendar(settings.zone())
         self._ids = ids
         self._models: Models | None = None  # opened when it is first asked for
+        self._opening_models = asyncio.Lock()
         jobs = [Job(kind="crystallize", every=CLOSING, run=self._close_due)] if settings.crystals.auto else []
-        self._scheduler = Scheduler(store, jobs, clock=clock)
+        self._scheduler = Scheduler(store, jobs, clock=clock, tell=self._job_failed)
         self._generation = store.generation
         self._outstanding = Outstanding()  # purges, as far as this process knows of them
         self._sources: list[Source] = [Marks(store), Crystals(store), Files(store), Teachings(store), *sources]
@@ -228,11 +229,10 @@ class Memory:
             raise InvalidInput(f"a mark needs a text, not {text!r}")
         if relation not in RELATIONS:
             raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
-        if (purge := self._outstanding.asserted(text)) is not None:
-            raise InvalidInput(f"this was purged ({purge.told.reason}), and a mark must not bring it back")
+        given = [tags] if isinstance(tags, str) else tags
+        self._check_asserted(text, why or "", *principles, *given)
         if isinstance(parent, Event) and (at or self._clock()) < parent.at:
             raise InvalidInput(f"a mark cannot come before what led to it: {parent.id} is of {parent.at.isoformat()}")
-        given = [tags] if isinstance(tags, str) else tags
         data: dict[str, object] = {"text": redact(text), "tags": [tag.lstrip("#") for tag in given]}
         if why is not None:
             data["why"] = redact(why)
@@ -246,6 +246,12 @@ class Memory:
         if MILESTONE in cast(list[str], data["tags"]):
             self.emit(EPOCH_OPENED, {"mark": ref.id}, parent=ref, context=context, origin=origin, at=at)
         return ref
+
+    def _check_asserted(self, *texts: str) -> None:
+        """Raise InvalidInput when one of these says again what was purged."""
+        for text in texts:
+            if (purge := self._outstanding.asserted(text)) is not None:
+                raise InvalidInput(f"this was purged ({purge.told.reason}), and must not be brought back")
 
     async def durable(self) -> None:
         """Return when every event emitted before is on disk, power loss or not."""
@@ -270,6 +276,8 @@ class Memory:
             self._generation = self._store.generation
             self._journal.leave()
             await self.learn_purges()
+            if self._models is not None:
+                self._models.cache.clear()
         return appended
 
     async def learn_purges(self) -> None:
@@ -543,6 +551,10 @@ class Memory:
         names an epoch. Marks that come later make a new revision. What is crystallized already is not made again. A
         model that cannot answer raises a ModelError: nothing else is made in its place.
         """
+        if level not in LEVELS:
+            raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
+        if since is not None and since.tzinfo is None:
+            raise InvalidInput(f"{since.isoformat()} has no time zone; use an aware datetime")
         request = Request(
             level=level,
             session=session,
@@ -584,6 +596,7 @@ class Memory:
         is superseded.
         """
         await self._stored()
+        self._check_asserted(*(text for part in (insight, significance, principles) for text, _ in part), *topics)
         written = Written(
             insight=insight, significance=significance, principles=principles, topics=topics, dropped=dropped or {}
         )
@@ -753,18 +766,22 @@ class Memory:
             return None
         from mica.crystallize.crystallizer import by_model
 
-        return by_model(await self.models(), tier=self._settings.crystals.tier)
+        return by_model(await self.models(), tier=self._settings.crystals.tier, agent=self.here.context.agent)
 
     async def models(self) -> Models:
         """The language models of `[models]`, with what they have cost in this space so far."""
         from mica.llm.tiers import open_models
 
-        if self._models is None:
-            models = open_models(self._settings, space=self._space, record=self._record_spending)
-            for event in await self.events(EventQuery(names=("model.reserved", "model.spent"), limit=None)):
-                models.ledger.restore(event.name, event.data, at=event.at)
-            self._models = models
-        return self._models
+        async with self._opening_models:
+            if self._models is None:
+                models = open_models(self._settings, space=self._space, record=self._record_spending)
+                for event in await self.events(EventQuery(names=("model.reserved", "model.spent"), limit=None)):
+                    models.ledger.restore(event.name, event.data, at=event.at)
+                self._models = models
+            return self._models
+
+    def _job_failed(self, ran: Ran) -> None:
+        self.emit("job.failed", {"kind": ran.kind, "text": ran.error}, origin="tool", error=True)
 
     def _record_spending(self, name: str, told: Mapping[str, object]) -> None:
         self.emit(name, told, origin="tool")
@@ -845,7 +862,9 @@ class Memory:
             if self._models is not None:
                 self._models.cache.clear()
             await self.learn_purges()
-            await self._close_due()  # what rested on it is made anew from what is left
+            if self._settings.crystals.auto:
+                with suppress(MicaError):  # what rested on it is made anew from what is left, now or at its next time
+                    await self._crystallizer.make(Request(), context=EMPTY)
         return purged
 
     async def retain(self, *, dry_run: bool = False) -> Retained:

@@ -11,10 +11,13 @@ import msgspec
 import pytest
 
 import mica
+from mica.crystallize.closing import Closing
+from mica.crystallize.requests import Request
 from mica.crystals import CrystalQuery
 from mica.errors import InvalidEvent, InvalidInput, InvalidSettings, LawBroken, UnknownEvent
-from mica.model import EventQuery
+from mica.model import EventQuery, Mark
 from mica.settings import CrystalSettings, Settings
+from mica.store.purging import Found, Selection
 from mica.store.scheduling import LEASE
 from mica.testing import HandClock
 
@@ -291,6 +294,98 @@ async def test_a_relation_keeps_causality(memory: mica.Memory, clock: HandClock)
     memory.mark("second", parent=event, relation="branches", principles=["keep it small"])
     [_, second] = [mica.model.mark_of(each) for each in await memory.events(EventQuery(names=("mark",)))]
     assert (second.relation, second.principles, second.parent_id) == ("branches", ("keep it small",), first.id)
+
+
+async def test_what_little_is_left_of_a_crystal_is_not_said_again(memory: mica.Memory, clock: HandClock) -> None:
+    """B-43: where nothing shorter can be said of the rest, the crystal goes; no level above quotes it either."""
+    refs = observe(memory, clock, "s1", says=SAID[:5])
+    await memory.crystallize()
+    for ref in refs[1:]:
+        await memory.retract(ref.id, reason="wrong")
+    brief = await memory.brief(budget_tokens=2_000)
+    assert [passage for passage in brief.passages if passage.source == "crystals"] == []
+    await memory.crystallize(level="week")
+    gone = {ref.id for ref in refs[1:]}
+    for crystal in await memory.crystals(limit=None):
+        assert not gone.intersection(crystal.sources)
+        assert all(gone.isdisjoint(statement.sources) for statement in crystal.statements)
+
+
+async def test_a_retracted_crystal_is_not_made_again(memory: mica.Memory, clock: HandClock) -> None:
+    """B-43: as long as it would say the same; a later mark makes it another one."""
+    observe(memory, clock, "s1")
+    [crystal] = await memory.crystallize()
+    await memory.retract(crystal.id, reason="it misses the point")
+    clock.move(days=1)
+    for _ in range(2):
+        assert await memory.auto_crystallize() == []
+    assert [each.reason for each in await memory.waiting()] == ["its crystal was retracted"]
+    with memory.context(session="s1"):
+        memory.mark("The proxy was the cause all along, and it keeps cookies for a day", at=clock() - timedelta(days=1))
+    assert [each.level for each in await memory.auto_crystallize()][:1] == ["session"]
+
+
+async def test_one_session_that_fails_keeps_no_other_from_its_crystal(memory: mica.Memory, clock: HandClock) -> None:
+    """K-56: it waits with the reason."""
+    observe(memory, clock, "s1")
+    observe(memory, clock, "s2", says=OTHER)
+    whole = memory._crystallizer._close
+
+    async def close(closing: Closing[Mark], request: Request, context: mica.Context) -> mica.Crystal | None:
+        if closing.period == "session:s1":
+            raise InvalidInput("no words for it")
+        return await whole(closing, request, context)
+
+    memory._crystallizer._close = close  # type: ignore[method-assign]
+    made = await memory.crystallize()
+    assert [crystal.period for crystal in made] == ["session:s2"]
+    clock.move(days=1)
+    assert "no words for it" in [each.reason for each in await memory.waiting()]
+
+
+async def test_a_session_of_long_sentences_gets_its_crystal(memory: mica.Memory, clock: HandClock) -> None:
+    """B-17"""
+    long = tuple(" ".join(f"{text.rstrip('.')} and then" for text in SAID) + f" number {n}" for n in range(6))
+    observe(memory, clock, "s1", says=long)
+    [crystal] = await memory.crystallize()
+    assert crystal.tokens < crystal.source_tokens
+
+
+async def test_a_crystal_made_while_a_purge_looks_is_purged_too(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53"""
+    refs = observe(memory, clock, "s1")
+    found = memory._purging._found
+
+    async def looks(selection: Selection) -> Found:
+        seen = await found(selection)
+        await memory.crystallize(level="week")
+        return seen
+
+    memory._purging._found = looks  # type: ignore[method-assign]
+    [first] = [event for event in await memory.events(EventQuery(names=("mark",))) if event.id == refs[0].id]
+    await memory.purge(ids=[ref.id for ref in refs[:5]], reason="leaked")
+    for event in await memory.events(EventQuery(names=("crystal.made",), limit=None)):
+        assert not {ref.id for ref in refs[:5]}.intersection(str(event.data["sources"]).split("'"))
+    assert str(first.data["text"])[:40] not in str([e.body for e in await memory.events(EventQuery(limit=None))])
+
+
+async def test_a_late_mark_reaches_its_epoch(memory: mica.Memory, clock: HandClock) -> None:
+    """K-19, B-11"""
+    observe(memory, clock, "s1")
+    for day, says in enumerate((OTHER, SAID, OTHER), 1):
+        clock.at = MONDAY + timedelta(days=day)
+        observe(memory, clock, f"s{day + 1}", says=says)
+    memory.mark("Version 1.0 is out", tags=("milestone",))
+    clock.at = MONDAY + timedelta(days=9)
+    await memory.auto_crystallize()
+    [epoch] = await memory.crystals(level="epoch")
+    with memory.context(session="s1", agent="scout"):
+        memory.mark("The vault is read only at the start, so a new secret needs a restart", at=MONDAY)
+    clock.move(days=1)
+    await memory.auto_crystallize()
+    [again] = await memory.crystals(level="epoch")
+    assert (again.supersedes, again.revision, again.label) == ((epoch.id,), 2, None)
+    assert await memory.verify() == []
 
 
 # -- The scheduler --------------------------------------------------------------------------------------------

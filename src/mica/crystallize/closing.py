@@ -7,9 +7,11 @@ crystal it belongs to, and so of those above it.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta, tzinfo
+from hashlib import blake2b
 from typing import Generic, TypeVar
 
 import msgspec
@@ -19,6 +21,7 @@ from mica.model import EventId, Mark
 
 S = TypeVar("S", Mark, Crystal)
 
+SESSION_CHARACTERS_MAX = 300  # of an id, in the name of a period
 SESSION_MARKS_MIN = 5  # fewer do not make a session of their own
 
 
@@ -84,7 +87,7 @@ def sessions(
     by_period = {crystal.period: crystal for crystal in live}
     pooled: defaultdict[date, list[Mark]] = defaultdict(list)
     for session, group in _by_session(marks).items():
-        name = f"session:{session}"
+        name = _name(session or "")
         if session is None:
             for mark in group:
                 pooled[calendar.day(mark.at)].append(mark)
@@ -92,7 +95,7 @@ def sessions(
         if not forced and session not in ended and now - max(group[-1].at, last_at.get(session, group[-1].at)) < idle:
             yield Waiting(period=name, count=len(group), reason="the session goes on")
             continue
-        own = [crystal for crystal in live if crystal.period == name or crystal.period.startswith(f"{name} ")]
+        own = [crystal for crystal in live if _is_of(crystal.period, name)]
         for before, part in _parts(group, own, calendar):
             if before is not None:
                 yield Closing(level="session", period=before.period, sources=part, supersedes=(before,))
@@ -109,6 +112,22 @@ def sessions(
             yield Closing(level="session", period=period, sources=tuple(_in_order(group)), supersedes=supersedes)
         else:
             yield Waiting(period=period, count=len(group), reason="the day goes on, and few marks wait for its end")
+
+
+def _name(session: str) -> str:
+    """What a session's crystals are called; a very long id by its beginning and a digest."""
+    if len(session) <= SESSION_CHARACTERS_MAX:
+        return f"session:{session}"
+    told = blake2b(session.encode(), digest_size=8).hexdigest()
+    return f"session:{session[: SESSION_CHARACTERS_MAX // 2]}… {told}"
+
+
+def _is_of(period: str, name: str) -> bool:
+    """Whether a crystal is of this session: the first, or one of a later day."""
+    return period == name or (period.startswith(f"{name} ") and bool(_DAY.fullmatch(period, len(name) + 1)))
+
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def _parts(
@@ -156,35 +175,41 @@ def weeks(
 def epochs(
     crystals: Sequence[Crystal],
     milestones: Sequence[Mark],
+    live: Mapping[str, Crystal] | None = None,
     *,
     now: datetime,
     calendar: Calendar,
     label: str | None = None,
     forced: bool = False,
 ) -> Iterator[Closing[Crystal] | Waiting]:
-    """What is to be made of week crystals that no epoch covers: a milestone ends an epoch and opens the next."""
+    """What is to be made of week crystals that no epoch covers: a milestone ends an epoch and opens the next.
+
+    `live` are crystals of epochs, by period. An epoch is not named after its milestone: the words stay the mark's own.
+    """
     left = sorted(crystals, key=lambda crystal: crystal.end_at)
-    name = None
+    known = live or {}
     for milestone in _in_order(milestones):
         taken = [crystal for crystal in left if crystal.start_at < milestone.at]
         if taken and calendar.is_week_over(calendar.day(milestone.at), now):
             left = [crystal for crystal in left if crystal.start_at >= milestone.at]
-            yield Closing(
-                level="epoch",
-                period=f"epoch:until {calendar.day(milestone.at).isoformat()} {milestone.id[-8:]}",
-                sources=tuple(taken),
-                label=name,
-            )
-        name = milestone.text
+            period = f"epoch:until {calendar.day(milestone.at).isoformat()} {milestone.id[-8:]}"
+            yield _epoch(period, taken, known)
     if left and forced:
         last = calendar.day(left[-1].end_at).isoformat()
-        yield Closing(level="epoch", period=f"epoch:until {last}", sources=tuple(left), label=label or name)
+        yield _epoch(f"epoch:until {last}", left, known, label)
     elif left:
         yield Waiting(
             period=f"epoch:since {calendar.day(left[0].start_at).isoformat()}",
             count=len(left),
             reason="no milestone has ended it; a mark with the tag milestone does",
         )
+
+
+def _epoch(
+    period: str, group: Sequence[Crystal], live: Mapping[str, Crystal], label: str | None = None
+) -> Closing[Crystal]:
+    supersedes = (live[period],) if period in live else ()
+    return Closing(level="epoch", period=period, sources=tuple(group), supersedes=supersedes, label=label)
 
 
 def _closing(

@@ -29,9 +29,10 @@ from mica.crystals import (
     crystal_data,
     crystal_of,
     fact_of,
+    retracted_by,
     said_tokens,
 )
-from mica.errors import InvalidInput, LawBroken, UnknownEvent
+from mica.errors import InvalidInput, LawBroken, MicaError, StoreError, UnknownEvent
 from mica.llm.protocol import LLM
 from mica.model import (
     CRYSTAL,
@@ -54,6 +55,7 @@ from mica.store.protocol import Store
 
 MARKS_AT_ONCE = 50_000  # of those that wait; the others when these are covered
 SESSION_ENDED = "session.ended"
+TOO_LITTLE = "too little to say it in fewer words than it has"
 COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
 
 
@@ -79,13 +81,13 @@ def _extracted(sources: Sequence[Source], budget_tokens: int, task: str, marks: 
     return extract(sources, budget_tokens=budget_tokens, task=task, counted=counted)
 
 
-def by_model(llm: LLM, *, tier: Tier) -> Digester:
+def by_model(llm: LLM, *, tier: Tier, agent: str | None = None) -> Digester:
     """As a model says it, checked against the sources. Nothing takes its place when it fails."""
 
     async def digest(
         sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
     ) -> tuple[Digest, str]:
-        made = await model_digest(llm, sources, budget_tokens=budget_tokens, tier=tier)
+        made = await model_digest(llm, sources, budget_tokens=budget_tokens, tier=tier, agent=agent)
         return made.digest, made.method
 
     return digest
@@ -117,19 +119,43 @@ class Crystallizer:
             return await self._make_tree(request.tree, request, context)
         made: list[Crystal] = []
         waiting: list[Waiting] = []
+        failures: list[MicaError] = []
+        retracted = await self._retracted()
         for level in LEVELS[: LEVELS.index(request.level) + 1]:
             due = await self._due(level, request)
             due += await self._stale(level, {found.period for found in due if isinstance(found, Closing)}, request)
             for found in due:
                 if isinstance(found, Waiting):
                     waiting.append(found)
-                elif (crystal := await self._close(await self._whole(found), request, context)) is not None:
-                    made.append(crystal)
+                    continue
+                whole = await self._whole(found)
+                if (whole.period, frozenset(source.id for source in whole.sources)) in retracted:
+                    waiting.append(_waiting(whole, "its crystal was retracted"))
+                    continue
+                try:
+                    crystal = await self._close(whole, request, context)
+                except StoreError:
+                    raise
+                except MicaError as error:  # one that fails keeps no other from being made
+                    failures.append(error)
+                    waiting.append(_waiting(whole, str(error)))
                 else:
-                    waiting.append(_too_little(found))
+                    if crystal is None:
+                        waiting.append(_waiting(whole, TOO_LITTLE))
+                    else:
+                        made.append(crystal)
             if request.session is not None:
                 break
+        if failures and not made:
+            raise failures[0]
         return Crystallized(crystals=tuple(made), waiting=tuple(waiting))
+
+    async def _retracted(self) -> set[tuple[str, frozenset[EventId]]]:
+        """What crystals were about, and rested on, that somebody has retracted: they are not made again."""
+        told = await self._store.events(EventQuery(names=(RETRACTED,), limit=None))
+        events = [event for each in told if (event := await self._store.event(retracted_by(each))) is not None]
+        crystals = [crystal_of(event) for event in events if event.name == CRYSTAL]
+        return {(crystal.period, frozenset(crystal.sources)) for crystal in crystals}
 
     async def commit(
         self,
@@ -195,10 +221,12 @@ class Crystallizer:
         hierarchy = [crystal for crystal in below if not crystal.is_tree]
         if level == "epoch":
             milestones = await self._milestones(hierarchy)
+            live = {each.period: each for each in await self._store.crystals(CrystalQuery(level=level, limit=None))}
             return list(
                 closings.epochs(
                     hierarchy,
                     milestones,
+                    live,
                     now=now,
                     calendar=self._calendar,
                     label=request.label,
@@ -297,7 +325,7 @@ class Crystallizer:
             return Crystallized()
         crystal = await self._close(closing, request, context)
         if crystal is None:
-            return Crystallized(waiting=(_too_little(closing),))
+            return Crystallized(waiting=(_waiting(closing, TOO_LITTLE),))
         return Crystallized(crystals=(crystal,))
 
     async def _close(
@@ -306,16 +334,11 @@ class Crystallizer:
         if not closing.sources:
             await self._withdraw(closing.supersedes, request, context)
             return None
-        made_of = material(closing.sources)
-        budget = made_of.budget(closing)
-        if budget < 1:
-            return None
-        marks = await self._beneath(closing.sources)
-        digest, method = await (request.digest or extractive)(
-            made_of.sources, budget, task=context.task or "", marks=marks
-        )
-        draft = drafted(closing, made_of, digest, method=method)
+        draft = await self._drafted(closing, request, context)
         if draft is None:
+            standing = {source.id for source in closing.sources}
+            stale = [each for each in closing.supersedes if not standing.issuperset(each.sources)]
+            await self._withdraw(stale, request, context)  # too little is left to say it anew
             return None
         draft = msgspec.structs.replace(draft, open=await self._open(closing.sources))
         if request.is_dry:
@@ -323,9 +346,25 @@ class Crystallizer:
         try:
             return await self._record(draft, context)
         except LawBroken as broken:
-            if broken.law == "overlap":
-                return None  # another process was quicker
+            if broken.law in ("overlap", "provenance"):
+                return None  # another process was quicker, or a source was just taken away
             raise
+
+    async def _drafted(
+        self, closing: Closing[Mark] | Closing[Crystal], request: Request, context: Context
+    ) -> Draft | None:
+        """The crystal as it would be, with more room where no sentence is short enough; None when there is none."""
+        made_of = material(closing.sources)
+        marks = await self._beneath(closing.sources)
+        for budget in dict.fromkeys([made_of.budget(closing), made_of.tokens // 2]):
+            if budget < 1:
+                continue
+            digest, method = await (request.digest or extractive)(
+                made_of.sources, budget, task=context.task or "", marks=marks
+            )
+            if (draft := drafted(closing, made_of, digest, method=method)) is not None:
+                return draft
+        return None
 
     async def _beneath(self, sources: Sequence[Mark] | Sequence[Crystal]) -> list[Mark]:
         """The marks that crystals rest on; none for marks, or where there are too many to be counted again."""
@@ -348,9 +387,9 @@ class Crystallizer:
         return tuple([each for each in dict.fromkeys(asking) if not await is_fulfilled(self._store, each)])
 
     async def _withdraw(self, crystals: Sequence[Crystal], request: Request, context: Context) -> None:
-        """Nothing is left that these crystals rest on: say so."""
-        told = [{"mark": crystal.id, "reason": "nothing is left that it rests on"} for crystal in crystals]
-        if not request.is_dry:
+        """Too little is left that these crystals rest on: say so."""
+        told = [{"mark": crystal.id, "reason": "too little is left that it rests on"} for crystal in crystals]
+        if told and not request.is_dry:
             at = self._clock()
             await self._append([make_event(next(self._ids), RETRACTED, each, at=at, context=context) for each in told])
 
@@ -365,7 +404,5 @@ class Crystallizer:
         )
 
 
-def _too_little(closing: Closing[Mark] | Closing[Crystal]) -> Waiting:
-    return Waiting(
-        period=closing.period, count=len(closing.sources), reason="too little to say it in fewer words than it has"
-    )
+def _waiting(closing: Closing[Mark] | Closing[Crystal], reason: str) -> Waiting:
+    return Waiting(period=closing.period, count=len(closing.sources), reason=reason)

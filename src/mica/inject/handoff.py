@@ -229,8 +229,11 @@ async def _own(store: Store, marks: Sequence[Mark]) -> list[Crystal]:
 
 async def _recent(store: Store, *, besides: Sequence[Crystal]) -> list[Crystal]:
     """The latest crystals that no other one covers; so none stands beside what it is made of."""
-    known = {crystal.id for crystal in besides}
-    found = await store.crystals(CrystalQuery(is_sealed=False, limit=RECENT_MAX + len(known) + MARKS_MAX))
+    own = [crystal.id for crystal in besides]
+    known = {*own, *(await store.citing(own) if own else ())}  # nor what covers them
+    found = await store.crystals(
+        CrystalQuery(is_sealed=False, is_stale=False, limit=RECENT_MAX + len(known) + MARKS_MAX)
+    )
     return [each for each in found if each.id not in known and not each.is_tree][-RECENT_MAX:]
 
 

@@ -75,11 +75,13 @@ async def collect(store: Store, *, section: str) -> Lately:
     How a session stands is told by the crystal of the latest one and by what it left open.
     """
     if is_status(section):
-        latest = await store.crystals(CrystalQuery(level="session", limit=LATEST_MAX))
+        latest = await store.crystals(CrystalQuery(level="session", is_stale=False, limit=LATEST_MAX))
         crystals = [crystal for crystal in latest if not crystal.is_tree][-1:]
     else:
-        days = await store.crystals(CrystalQuery(level="day", limit=LATEST_MAX))
-        sessions = await store.crystals(CrystalQuery(level="session", is_sealed=False, limit=LATEST_MAX))
+        days = await store.crystals(CrystalQuery(level="day", is_stale=False, limit=LATEST_MAX))
+        sessions = await store.crystals(
+            CrystalQuery(level="session", is_sealed=False, is_stale=False, limit=LATEST_MAX)
+        )
         found = sorted(
             [*days, *(each for each in sessions if not each.is_tree)], key=lambda crystal: (crystal.end_at, crystal.id)
         )

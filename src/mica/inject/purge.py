@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from mica.crystallize.promoting import resting_on
+from mica.crystals import crystal_of
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
@@ -50,6 +51,9 @@ class Quoted(msgspec.Struct, frozen=True):
     path: str = ""
     host: str = ""
     crystals: tuple[EventId, ...] = ()
+
+
+LATEST_CRYSTALS = 1_000  # among which those are looked for that were made during a purge
 
 
 class Purging:
@@ -91,6 +95,7 @@ class Purging:
         await self._folding.flush()
         found = await self._found(selection)
         await self._bury(found.ids, told, conditions=selection.conditions, at=at, context=context, selection=selection)
+        await self._bury_late(found.ids, told)
         await self._folding.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
         rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
@@ -142,6 +147,17 @@ class Purging:
         await self._append([record])
         for some in steps(ids):
             await self._store.bury(some, told)
+
+    async def _bury_late(self, ids: Sequence[EventId], told: Tombstone) -> None:
+        """Crystals that were made of these events while they were being looked for, and what rests on those."""
+        gone = set(ids)
+        while True:
+            latest = await self._store.events(EventQuery(names=(CRYSTAL,), limit=LATEST_CRYSTALS))
+            late = [event.id for event in latest if not gone.isdisjoint(crystal_of(event).sources)]
+            if not late:
+                return
+            await self._store.bury(late, told)
+            gone.update(late)
 
     async def _purge_exports(
         self, exports: Iterable[Event], found: Found, *, selection: Selection, told: Tombstone

@@ -13,7 +13,8 @@ def fit(passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0)
     """The passages to show, best first, and how many others were found and left out.
 
     What does not fit is skipped and the next one tried. A passage that says what a better one says, or stands for it,
-    is no second claim: it is neither shown nor counted. The first passage of a day pays for the line that names it.
+    is no second claim: it is not shown, and counted only where it stands for more. The first passage of a day pays for
+    the line that names it.
     """
     chosen: list[Passage] = []
     said: set[tuple[str, ...]] = set()
@@ -24,6 +25,7 @@ def fit(passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0)
     for passage in sorted(passages, key=lambda passage: (-passage.score, passage.at, passage.sources, passage.text)):
         stands_for = passage.stands_for or passage.sources[:1]
         if not covered.isdisjoint(stands_for):
+            left_out += bool(passage.stands_for)  # a crystal of more than what is shown
             continue
         cost = passage.tokens + (0 if passage.at.date() in days else day_tokens)
         if cost > left_tokens:

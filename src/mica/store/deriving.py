@@ -60,6 +60,7 @@ class Derived:
         self.superseded: dict[EventId, int] = {}  # and at which position
         self.retracted: dict[EventId, int] = {}  # whether it is there yet or not
         self.unsupported: dict[EventId, LawBroken] = {}  # crystals that rest on something purged
+        self._above: dict[EventId, EventId] = {}  # the live crystal of a source
         self._facts: dict[EventId, Fact] = {}
         self._positions: dict[EventId, int] = {}
 
@@ -91,7 +92,7 @@ class Derived:
     @property
     def sealed(self) -> set[EventId]:
         """What is a source of a live crystal in the hierarchy of time."""
-        return self._sealed()
+        return set(self._above)
 
     def is_live(self, identifier: EventId) -> bool:
         """Whether a mark or crystal that is there was neither retracted nor superseded."""
@@ -116,10 +117,14 @@ class Derived:
             if source in self._facts
         }
         check_laws(crystal, facts)
-        if not crystal.is_tree and self._sealed(besides=crystal.supersedes).intersection(crystal.sources):
-            raise overlap(crystal)
+        if not crystal.is_tree:
+            above = {self._above.get(source) for source in crystal.sources}
+            if above.difference(crystal.supersedes, [None]):
+                raise overlap(crystal)
         self._supersede(crystal.supersedes, position)
         self.crystals[crystal.id] = crystal
+        if not crystal.is_tree:
+            self._above |= dict.fromkeys(crystal.sources, crystal.id)
         if crystal.id in self.retracted:
             self._supersede([crystal.id], self.retracted[crystal.id])
 
@@ -129,16 +134,11 @@ class Derived:
 
     def _supersede(self, identifiers: Iterable[EventId], position: int) -> None:
         for identifier in identifiers:
-            if identifier in self.crystals:
+            if (crystal := self.crystals.get(identifier)) is not None:
                 self.superseded.setdefault(identifier, position)
-
-    def _sealed(self, besides: Collection[EventId] = ()) -> set[EventId]:
-        return {
-            source
-            for crystal in self.crystals.values()
-            if crystal.id not in self.superseded and crystal.id not in besides and not crystal.is_tree
-            for source in crystal.sources
-        }
+                for source in crystal.sources:
+                    if self._above.get(source) == identifier:
+                        del self._above[source]
 
     def _row(self, crystal: Crystal) -> CrystalRow:
         return CrystalRow(

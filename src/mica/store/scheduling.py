@@ -43,7 +43,10 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 class Scheduler:
     """Runs the jobs of one space that are due."""
 
-    def __init__(self, store: Store, jobs: Sequence[Job], *, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, jobs: Sequence[Job], *, clock: Clock, tell: Callable[[Ran], None] = lambda ran: None
+    ) -> None:
+        self._tell = tell  # called with every job that failed
         self._store = store
         self._jobs = {job.kind: job for job in jobs}
         self._clock = clock
@@ -62,8 +65,10 @@ class Scheduler:
             next_at = self._clock() + job.every
             try:
                 found = Ran(kind=job.kind, done=await job.run(), next_at=next_at)
-            except MicaError as error:
-                found = Ran(kind=job.kind, error=str(error), next_at=next_at)
+            except Exception as error:  # noqa: BLE001 - told, and tried again at its next time
+                reason = str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
+                found = Ran(kind=job.kind, error=reason, next_at=next_at)
+                self._tell(found)
             except BaseException:
                 await asyncio.shield(self._store.finish(claim, again_at=self._clock()))  # another may do it at once
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -13,7 +14,6 @@ from mica.words import terms, words
 
 CRYSTALS_MAX = 300  # the latest that are looked at
 OFFERED_MAX = 20  # of those, that answer a query
-HITS_MAX = 50  # marks that a crystal may stand for, and is not shown beside
 HALF_LIFE_DAYS = 7.0
 PHRASE = 0.3  # for a query that stands in it word for word
 BESIDE_MARKS = 0.8  # of a crystal's score, where marks answer too: they are the evidence
@@ -31,7 +31,7 @@ class Crystals:
     async def passages(self, question: Question) -> Sequence[Passage]:
         if question.query:
             return await self._answering(question)
-        top = await self._store.crystals(CrystalQuery(is_sealed=False, limit=CRYSTALS_MAX))
+        top = await self._store.crystals(CrystalQuery(is_sealed=False, is_stale=False, limit=CRYSTALS_MAX))
         return [
             _passage(crystal, HIGHER * (1 + crystal.number) + recency(crystal, question.now))
             for crystal in top
@@ -40,7 +40,7 @@ class Crystals:
 
     async def _answering(self, question: Question) -> list[Passage]:
         wanted = frozenset(terms(question.query))
-        found = await self._store.crystals(CrystalQuery(limit=CRYSTALS_MAX))
+        found = await self._store.crystals(CrystalQuery(is_stale=False, limit=CRYSTALS_MAX))
         weight = question.recency_weight
         scored = [
             (weight * recency(crystal, question.now) + (1 - weight) * relevance, crystal)
@@ -50,7 +50,7 @@ class Crystals:
         best = sorted(scored, key=lambda pair: (-pair[0], pair[1].number, pair[1].id))[:OFFERED_MAX]
         if not best:
             return []
-        marks = [hit.mark.id for hit in (await question.hits())[:HITS_MAX]]
+        marks = [hit.mark.id for hit in await question.hits()]
         above = await self._above([*marks, *(crystal.id for _, crystal in best)])
         return [
             _passage(crystal, score * BESIDE_MARKS, [each for each, over in above.items() if crystal.id in over])
@@ -59,7 +59,9 @@ class Crystals:
 
     async def _above(self, identifiers: Iterable[EventId]) -> Mapping[EventId, frozenset[EventId]]:
         """The crystals that rest on each of these."""
-        return {each: frozenset(await self._store.citing([each])) for each in identifiers}
+        wanted = list(dict.fromkeys(identifiers))
+        found = await asyncio.gather(*(self._store.citing([each]) for each in wanted))
+        return {each: frozenset(over) for each, over in zip(wanted, found, strict=True)}
 
 
 def recency(crystal: Crystal, now: datetime) -> float:

@@ -248,6 +248,8 @@ CREATE TABLE retractions (
 
 CREATE TRIGGER crystals_keep_the_laws BEFORE INSERT ON crystals
 BEGIN
+    SELECT RAISE (ABORT, 'law of immutability: a crystal is not written twice')
+    WHERE EXISTS (SELECT 1 FROM crystals WHERE position = new.position);
     SELECT RAISE (ABORT, 'law of provenance: a crystal has sources')
     WHERE NOT EXISTS (SELECT 1 FROM crystal_sources WHERE crystal = new.position);
     SELECT RAISE (ABORT, 'law of overlap: a crystal seals its sources, unless it covers a tree')
