@@ -331,7 +331,9 @@ async def test_one_session_that_fails_keeps_no_other_from_its_crystal(memory: mi
     observe(memory, clock, "s2", says=OTHER)
     whole = memory._crystallizer._close
 
-    async def close(closing: Closing[Mark], request: Request, context: mica.Context) -> mica.Crystal | None:
+    async def close(
+        closing: Closing[Mark] | Closing[mica.Crystal], request: Request, context: mica.Context
+    ) -> mica.Crystal | None:
         if closing.period == "session:s1":
             raise InvalidInput("no words for it")
         return await whole(closing, request, context)
