@@ -70,6 +70,12 @@ class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return furthest if getattr(self, furthest) != NEUTRAL else None
 
 
+def in_one_piece(texts: Iterable[str]) -> str:
+    """Statements one after the other, each once, so that it is seen where one ends."""
+    said = [text.strip() for text in dict.fromkeys(texts)]
+    return " ".join(text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in said if text)
+
+
 class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A crystal before it is recorded: all of it but its id and when it was made."""
 
@@ -102,7 +108,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def text(self) -> str:
         """What it says first, in one piece."""
-        return " ".join(statement.text for statement in self.insight)
+        return in_one_piece(statement.text for statement in self.insight)
 
     @property
     def is_tree(self) -> bool:

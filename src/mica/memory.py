@@ -19,9 +19,9 @@ import msgspec
 
 from mica.crystallize.closing import Calendar, Waiting
 from mica.crystallize.promoting import Promoting
-from mica.crystallize.requests import Crystallized, Request, Written
+from mica.crystallize.requests import Crystallized, Made, Request, Written
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, crystal_of
-from mica.errors import InvalidInput, MicaError, StoreError, UnknownEvent
+from mica.errors import InvalidEvent, InvalidInput, MicaError, StoreError, UnknownEvent
 from mica.inject.purge import QUOTED, Purging, Quoted
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
@@ -214,7 +214,7 @@ class Memory:
         *,
         tags: str | Sequence[str] = (),
         why: str | None = None,
-        principles: Sequence[str] = (),
+        principles: str | Sequence[str] = (),
         parent: Event | Ref | None = None,
         relation: Relation = "causes",
         context: Context | Here | None = None,
@@ -230,6 +230,7 @@ class Memory:
         if relation not in RELATIONS:
             raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
         given = [tags] if isinstance(tags, str) else tags
+        principles = [principles] if isinstance(principles, str) else principles
         self._check_asserted(text, why or "", *principles, *given)
         if isinstance(parent, Event) and (at or self._clock()) < parent.at:
             raise InvalidInput(f"a mark cannot come before what led to it: {parent.id} is of {parent.at.isoformat()}")
@@ -504,6 +505,7 @@ class Memory:
             meanings=self._meanings,
             meaning_s=left_s * MEANING_SHARE,
             recency_weight=recency_weight,
+            budget_tokens=budget_tokens,
         )
         gathered = await gather(self._sources, question, deadline_s=left_s)
         missing |= gathered.missing | question.missing
@@ -544,8 +546,11 @@ class Memory:
         label: str | None = None,
         digest: DigestKind | None = None,
         dry_run: bool = False,
-    ) -> list[Crystal]:
+    ) -> Made:
         """Close now what is open, up to this level, whether it is over or not; returns the crystals made, lowest first.
+
+        What could not be made is in `waiting` of the list. A dry run shows the lowest level only: what would be above
+        it rests on what is not recorded.
 
         With `session`, only that one; with `tree`, one crystal over an event and all that followed from it. `label`
         names an epoch. Marks that come later make a new revision. What is crystallized already is not made again. A
@@ -565,7 +570,12 @@ class Memory:
             is_dry=dry_run,
             digest=await self._digest(digest),
         )
-        return list((await self._crystallized(request)).crystals)
+        made = Made.of(await self._crystallized(request))
+        if session is not None and not made and not await self.events(EventQuery(session=session, limit=1)):
+            raise InvalidInput(
+                f"there is no session {session!r} in this space; `mica sessions` shows those that are open"
+            )
+        return made
 
     async def auto_crystallize(self, *, since: datetime | None = None) -> list[Crystal]:
         """Close what is over: sessions, days, weeks, epochs; returns the crystals made. A second call makes none."""
@@ -633,7 +643,10 @@ class Memory:
 
     async def crystal(self, reference: Reference) -> Crystal:
         """The crystal of this id or position. Raises UnknownEvent, or InvalidEvent when it is something else."""
-        return crystal_of(await self.event(reference))
+        event = await self.event(reference)
+        if event.name != CRYSTAL:
+            raise InvalidEvent(f"event {event.id} is not a crystal, it is a {event.name}; `mica crystals` lists them")
+        return crystal_of(event)
 
     async def expand(self, reference: Reference) -> list[Mark] | list[Crystal]:
         """What a crystal rests on: its marks, or its crystals of the level below."""
@@ -648,9 +661,20 @@ class Memory:
         event = await self.event(reference)
         if event.name not in (MARK, CRYSTAL):
             raise InvalidInput(f"event {event.id} is a {event.name}; only marks and crystals are retracted")
+        if not reason.strip():
+            raise InvalidInput("say why it does not hold any more; the reason is empty")
+        if event.name == MARK and not await self._store.texts([event.position or 0], neighbours=0):
+            raise InvalidInput(f"mark {event.number} is retracted already, or was only recalled")
         ref = self.emit(RETRACTED, {"mark": event.id, "reason": redact(reason)}, parent=event, origin="user")
         await self._stored()
+        await self._remake()
         return ref.id
+
+    async def _remake(self) -> None:
+        """Make anew what rested on something that is gone, unless that is switched off."""
+        if self._settings.crystals.auto:
+            with suppress(MicaError):  # now, or at its next time
+                await self._crystallizer.make(Request(), context=EMPTY)
 
     async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
         """Crystallize a session, and tell what the next agent needs to start: never over the budget, each line sourced.
@@ -862,9 +886,7 @@ class Memory:
             if self._models is not None:
                 self._models.cache.clear()
             await self.learn_purges()
-            if self._settings.crystals.auto:
-                with suppress(MicaError):  # what rested on it is made anew from what is left, now or at its next time
-                    await self._crystallizer.make(Request(), context=EMPTY)
+            await self._remake()
         return purged
 
     async def retain(self, *, dry_run: bool = False) -> Retained:

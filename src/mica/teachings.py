@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from mica.crystals import LEVELS, Crystal, Level, Share, Statement
+from mica.crystals import LEVELS, Crystal, Level, Share, Statement, in_one_piece
 from mica.errors import InvalidEvent
 from mica.model import Event, EventId
 
@@ -54,7 +54,7 @@ class Teaching(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        return " ".join(statement.text for statement in self.content)
+        return in_one_piece(statement.text for statement in self.content)
 
     @property
     def cites(self) -> frozenset[EventId]:

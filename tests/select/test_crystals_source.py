@@ -70,13 +70,17 @@ async def test_a_brief_never_shows_a_crystal_beside_what_it_stands_for(memory: m
 
 
 async def test_the_highest_level_covers_what_nobody_asks_about(memory: mica.Memory, clock: HandClock) -> None:
-    """TB-09, K-12, B-26: a week stands for its days, and the open day for itself."""
+    """TB-09, K-12, B-26: a week stands for its days; where there is room, what it rests on takes its place."""
     await observe(memory, clock, days=9)
     [week] = await memory.crystals(level="week")
-    brief = await memory.brief(budget_tokens=5_000)
+    brief = await memory.brief(budget_tokens=400)
     shown = [passage.sources[0] for passage in brief.passages if passage.source == "crystals"]
     assert week.id in shown
     assert not set(week.sources) & set(shown)
+    roomy = await memory.brief(budget_tokens=10_000)
+    assert week.id not in [passage.sources[0] for passage in roomy.passages]
+    assert len(roomy.passages) > len(brief.passages)
+    assert roomy.tokens > 5 * brief.tokens
     for budget in range(60, 400, 20):
         small = [p for p in (await memory.brief(budget_tokens=budget)).passages if p.source == "crystals"]
         if small:

@@ -49,7 +49,7 @@ def print_crystal(console: Console, crystal: Crystal) -> None:
     type=click.Choice(["extractive", "model"]),
     help="In the marks' own words, or by a model (settings: crystals.digest).",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be made; record nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be made at the lowest level; record nothing.")
 @making_command
 async def crystallize(
     memory: Memory,
@@ -80,15 +80,15 @@ async def crystallize(
         digest=typing.cast(DigestKind | None, digest),
         dry_run=dry_run,
     )
-    waiting = [] if made or dry_run else await memory.waiting()
+    waiting = made.waiting
 
     def for_people(console: Console) -> None:
         for crystal in made:
             print_crystal(console, crystal)
         if not made:
-            console.print("Nothing was crystallized: no marks wait, or they are too few to say it in fewer words.")
+            console.print("Nothing was crystallized." if waiting else "Nothing was crystallized: no marks wait.")
         for each in waiting:
-            console.print(f"[dim]{escape(each.period)}: {each.reason}[/]")
+            console.print(f"[dim]{escape(one_line(each.period, 80))}: {escape(each.reason)}[/]")
 
     output.show({"crystals": list(map(crystal_document, made)), "waiting": waiting, "dry_run": dry_run}, for_people)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import datetime
 from typing import cast
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.output import Moment, Output, making_command, memory_command
-from mica.errors import StoreError
+from mica.errors import InvalidInput, StoreError
 from mica.inject.lines import counted, local, one_line
 from mica.memory import PRESETS, Memory, Preset
 from mica.model import RELATIONS, Origin, Relation
@@ -64,6 +65,8 @@ async def mark(
         raise click.UsageError("with --lines the marks come from standard input; leave out TEXT")
     words = " ".join(text) or sys.stdin.read()
     said = [line for line in words.splitlines() if line.strip()] if lines else [words]
+    if not said:
+        raise InvalidInput("standard input has no line with a text; give one mark on each line")
     led = None if parent is None else await memory.event(parent)
     origin: Origin = "agent" if agent else "user"
     with memory.context(session=session, agent=agent):
@@ -98,6 +101,8 @@ async def mark(
         for ref, position, each in zip(refs, positions, said, strict=True)
     ]
     output.show(documents if lines else documents[0], for_people)
+    with suppress(StoreError):  # then whoever is active next does what is due
+        await memory.tick()
 
 
 @click.command()

@@ -7,7 +7,7 @@ import functools
 import re
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Concatenate, ParamSpec
@@ -17,7 +17,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from mica.errors import InvalidInput, StoreError, UnknownSpace
+from mica.errors import InvalidInput, UnknownSpace
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.select.when import moment
@@ -34,9 +34,9 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.console = Console(highlight=False, soft_wrap=False)
+        self.console = Console(highlight=False, soft_wrap=False, emoji=False)
         if not self.console.is_terminal:
-            self.console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+            self.console = Console(highlight=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL)
 
     def show(self, document: object, for_people: Callable[[Console], None]) -> None:
         """Print the document as JSON, or let `for_people` draw it."""
@@ -89,9 +89,6 @@ def _opened(function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
         async def opened() -> None:
             async with opening as memory:
                 await function(memory, Output(as_json=bool(as_json)), *args, **kwargs)
-                if makes:
-                    with suppress(StoreError):  # then whoever is active next does what is due
-                        await memory.tick()
 
         asyncio.run(opened())
 

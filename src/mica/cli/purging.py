@@ -88,7 +88,7 @@ async def purge(
     found = await purged(dry_run=True)
     is_tried = dry_run or not (found.events or yes)  # where nothing fits there is nothing to ask
     if not is_tried and not yes:
-        _show_found(Console(stderr=True, highlight=False), found, hidden=hidden)
+        _show_found(Console(stderr=True, highlight=False, emoji=False), found, hidden=hidden)
         if not sys.stdin.isatty():
             raise InvalidInput("nothing was purged: there is nobody to ask; give --yes")
         with interruptible():

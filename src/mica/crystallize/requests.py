@@ -41,3 +41,15 @@ class Crystallized(msgspec.Struct, frozen=True, kw_only=True):
 
     crystals: tuple[Crystal, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+
+
+class Made(list[Crystal]):
+    """Crystals that were made, and what waits."""
+
+    waiting: tuple[Waiting, ...] = ()
+
+    @classmethod
+    def of(cls, done: Crystallized) -> Made:
+        made = cls(done.crystals)
+        made.waiting = done.waiting
+        return made

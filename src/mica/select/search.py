@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from mica.model import Mark, Postings, Text
+from mica.model import MARK, EventQuery, Mark, Postings, Text
 from mica.select.again import broader, joined
 from mica.select.corrections import corrected
 from mica.select.meaning import NEAREST
@@ -76,7 +76,23 @@ async def search(
         second = await asking.answers(broader(asked, first))
         hits.extend(corrected(joined(asked, first, second)[:limit]))
     hits.periods = asked.periods
+    if not asked.wanted and asked.periods:
+        hits.extend(await _within(store, asked.periods, filters, limit))
     return hits
+
+
+async def _within(store: Store, periods: Sequence[Period], filters: Filters, limit: int) -> list[Hit]:
+    """The latest marks of the times that a question names, where it asks for nothing else."""
+    events = [
+        event
+        for period in periods
+        for event in await store.events(
+            EventQuery(names=(MARK,), since=period.start_at, until=period.end_at, limit=limit)
+        )
+    ]
+    standing = await store.texts([event.position or 0 for event in events], neighbours=0)
+    marks = sorted((text.mark for text in standing if filters.fits(text.mark)), key=lambda mark: mark.at, reverse=True)
+    return [Hit(mark=mark, score=1 / rank, parts={"own": 1.0}) for rank, mark in enumerate(marks[:limit], start=1)]
 
 
 class Asking:

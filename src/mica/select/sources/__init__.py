@@ -33,7 +33,9 @@ class Question:
         meaning_s: float | None = None,
         limit: int = LIMIT,
         recency_weight: float = RECENCY_WEIGHT,
+        budget_tokens: int = 0,
     ) -> None:
+        self.budget_tokens = budget_tokens  # of the whole brief
         self.query = query.strip()
         self.recency_weight = recency_weight  # of a crystal's score; the rest is what it says of the query
         self.now = now

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from mica.crystals import Crystal, CrystalQuery
-from mica.model import EventId, Passage
+from mica.crystals import Crystal, CrystalQuery, crystal_of, in_one_piece
+from mica.model import MARK, EventId, Mark, Passage, mark_of
 from mica.select.sources import Question
 from mica.store.protocol import Store
+from mica.tokens import estimate
 from mica.words import terms, words
 
 CRYSTALS_MAX = 300  # the latest that are looked at
@@ -17,6 +18,9 @@ OFFERED_MAX = 20  # of those, that answer a query
 HALF_LIFE_DAYS = 7.0
 PHRASE = 0.3  # for a query that stands in it word for word
 BESIDE_MARKS = 0.8  # of a crystal's score, where marks answer too: they are the evidence
+ROOM = 0.6  # of a brief without a question, for crystals and what they rest on; the rest is for what is newer
+LINE_TOKENS = 25  # of a line besides its text
+UNFOLDED_MAX = 40
 HIGHER = 1.0  # a level more counts more than being fresh, where nothing is asked
 
 
@@ -32,18 +36,38 @@ class Crystals:
         if question.query:
             return await self._answering(question)
         top = await self._store.crystals(CrystalQuery(is_sealed=False, is_stale=False, limit=CRYSTALS_MAX))
+        shown = await self._unfolded([each for each in top if not each.is_tree], question.budget_tokens * ROOM)
         return [
-            _passage(crystal, HIGHER * (1 + crystal.number) + recency(crystal, question.now))
-            for crystal in top
-            if not crystal.is_tree
+            _passage(each, HIGHER * (1 + each.number) + recency(each.end_at, question.now))
+            if isinstance(each, Crystal)
+            else _mark_passage(each, recency(each.at, question.now))
+            for each in shown
         ]
+
+    async def _unfolded(self, cover: Sequence[Crystal], room_tokens: float) -> list[Crystal | Mark]:
+        """The crystals, and in place of the latest what they rest on, as long as all of it has room."""
+        shown: list[Crystal | Mark] = list(cover)
+        left = room_tokens - sum(map(_cost, shown))
+        for _ in range(UNFOLDED_MAX):
+            folded = [each for each in shown if isinstance(each, Crystal)]
+            latest = max(folded, key=lambda crystal: (crystal.end_at, crystal.number), default=None)
+            if latest is None:
+                break
+            events = [event for each in latest.sources if (event := await self._store.event(each)) is not None]
+            beneath = [mark_of(event) if event.name == MARK else crystal_of(event) for event in events]
+            more = sum(map(_cost, beneath)) - _cost(latest)
+            if more > left:
+                break
+            left -= more
+            shown = [each for each in shown if each is not latest] + beneath
+        return shown
 
     async def _answering(self, question: Question) -> list[Passage]:
         wanted = frozenset(terms(question.query))
         found = await self._store.crystals(CrystalQuery(is_stale=False, limit=CRYSTALS_MAX))
         weight = question.recency_weight
         scored = [
-            (weight * recency(crystal, question.now) + (1 - weight) * relevance, crystal)
+            (weight * recency(crystal.end_at, question.now) + (1 - weight) * relevance, crystal)
             for crystal in found
             if (relevance := relevant(crystal, wanted, question.query)) > 0
         ]
@@ -64,9 +88,9 @@ class Crystals:
         return {each: frozenset(over) for each, over in zip(wanted, found, strict=True)}
 
 
-def recency(crystal: Crystal, now: datetime) -> float:
+def recency(at: datetime, now: datetime) -> float:
     """Half of it for every week that has gone by."""
-    days = max(0.0, (now - crystal.end_at).total_seconds() / 86_400)
+    days = max(0.0, (now - at).total_seconds() / 86_400)
     return float(2 ** (-days / HALF_LIFE_DAYS))
 
 
@@ -81,12 +105,29 @@ def relevant(crystal: Crystal, wanted: frozenset[str], query: str) -> float:
     return min(1.0, share + (PHRASE if is_phrase and share else 0.0))
 
 
+def _cost(source: Crystal | Mark) -> int:
+    """About what a line of it costs."""
+    return LINE_TOKENS + (source.tokens if isinstance(source, Crystal) else estimate(source.text))
+
+
+def _mark_passage(mark: Mark, score: float) -> Passage:
+    return Passage(
+        text=mark.text,
+        sources=(mark.id,),
+        tokens=0,
+        score=score,
+        at=mark.at,
+        source=Crystals.name,
+        kind=next(iter(mark.tags), MARK),
+        handle=f"#{mark.position}",
+    )
+
+
 def _passage(crystal: Crystal, score: float, beneath: Iterable[EventId] = ()) -> Passage:
     """Everything it says, with the marks it cites."""
-    statements = dict.fromkeys(statement.text for statement in crystal.statements)
     cited = dict.fromkeys(each for statement in crystal.statements for each in statement.sources)
     return Passage(
-        text=" ".join(statements),
+        text=in_one_piece(statement.text for statement in crystal.statements),
         sources=(crystal.id, *cited),
         tokens=0,
         score=score,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mica.crystallize.promoting import known
+from mica.crystals import in_one_piece
 from mica.model import Passage
 from mica.select.sources import Question
 from mica.store.protocol import Store
@@ -43,7 +44,7 @@ def score(teaching: Teaching, query: str) -> float:
 def _passage(teaching: Teaching, score: float) -> Passage:
     cited = dict.fromkeys(mark for statement in teaching.statements for mark in statement.sources)
     return Passage(
-        text=" ".join(dict.fromkeys(statement.text for statement in teaching.statements)),
+        text=in_one_piece(statement.text for statement in teaching.statements),
         sources=(teaching.id, teaching.crystal, *cited),
         tokens=0,
         score=score,
