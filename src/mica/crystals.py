@@ -72,8 +72,9 @@ class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def in_one_piece(texts: Iterable[str]) -> str:
     """Statements one after the other, each once, so that it is seen where one ends."""
-    said = [text.strip() for text in dict.fromkeys(texts)]
-    return " ".join(text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in said if text)
+    said = [stripped for text in dict.fromkeys(texts) if (stripped := text.strip())]
+    ended = [text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in said[:-1]]
+    return " ".join([*ended, *said[-1:]])
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
