@@ -1,7 +1,6 @@
 """Layered memory and context for AI agents: observe, store, crystallize, select, inject."""
 
-from mica.crystallize.closing import Waiting
-from mica.crystals import Crystal, Dropped, Mood, Statement
+from mica.crystals import Crystal, Dropped, Mood, Statement, Waiting
 from mica.errors import (
     Backlogged,
     BudgetExceeded,

@@ -158,6 +158,14 @@ def crystal_of(event: Event) -> Crystal:
     return Crystal(id=event.id, made_at=event.at, context=event.context, position=event.position, **known)
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Marks or crystals that no crystal covers yet, and why."""
+
+    period: str
+    count: int
+    reason: str
+
+
 # -- The laws -------------------------------------------------------------------------------------------------
 
 

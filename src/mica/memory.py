@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import platform
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from mica.crystallize.closing import Calendar, Waiting
 from mica.crystallize.promoting import Promoting
 from mica.crystallize.requests import Crystallized, Made, Request, Written
-from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, crystal_of
+from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, Waiting, crystal_of
 from mica.errors import InvalidEvent, InvalidInput, MicaError, StoreError, UnknownEvent
-from mica.inject.purge import QUOTED, Purging, Quoted
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.llm.embeddings import Encoder, chosen
@@ -89,6 +87,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.crystallize.crystallizer import Crystallizer, Digester
     from mica.inject.handoff import Handoff
     from mica.inject.now import Applied, Proposal
+    from mica.inject.purge import Purging
     from mica.llm.models import Models
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
@@ -129,9 +128,8 @@ class Memory:
         self._folding.begin(self._journal)
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
         self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
-        self._purging = Purging(store, self._journal, self._folding, append=self._append, ids=ids, clock=clock)
         self._promoting = Promoting(store, append=self._append, ids=ids, clock=clock)
-        self._calendar = Calendar(settings.zone())
+        settings.zone()  # raises when there is none of this name
         self._ids = ids
         self._models: Models | None = None  # opened when it is first asked for
         self._opening_models = asyncio.Lock()
@@ -719,7 +717,9 @@ class Memory:
         from mica.inject.now import apply
 
         applied = await asyncio.to_thread(apply, proposal, at=self._clock())
-        told = Quoted(path=applied.file, host=platform.node(), crystals=proposal.source_crystals)
+        from mica.inject.purge import QUOTED, Quoted
+
+        told = Quoted(path=applied.file, host=os.uname().nodename, crystals=proposal.source_crystals)
         self.emit(QUOTED, msgspec.to_builtins(told), origin="user")
         return applied
 
@@ -764,7 +764,14 @@ class Memory:
         return await self._scheduler.tick()
 
     @cached_property
+    def _purging(self) -> Purging:
+        from mica.inject.purge import Purging
+
+        return Purging(self._store, self._journal, self._folding, append=self._append, ids=self._ids, clock=self._clock)
+
+    @cached_property
     def _crystallizer(self) -> Crystallizer:
+        from mica.crystallize.closing import Calendar
         from mica.crystallize.crystallizer import Crystallizer
 
         return Crystallizer(
@@ -772,7 +779,7 @@ class Memory:
             append=self._append,
             ids=self._ids,
             clock=self._clock,
-            calendar=self._calendar,
+            calendar=Calendar(self._settings.zone()),
             idle=timedelta(minutes=self._settings.crystals.idle_minutes),
         )
 

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from mica.crystallize import closing as closings
-from mica.crystallize.closing import Calendar, Closing, Waiting
-from mica.crystals import Crystal, Level, Statement
+from mica.crystallize.closing import Calendar, Closing
+from mica.crystals import Crystal, Level, Statement, Waiting
 from mica.model import EMPTY, EventId, Mark
 
 BERLIN = Calendar(ZoneInfo("Europe/Berlin"))

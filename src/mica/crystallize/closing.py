@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from mica.crystals import Crystal, Level
+from mica.crystals import Crystal, Level, Waiting
 from mica.model import EventId, Mark
 
 S = TypeVar("S", Mark, Crystal)
@@ -37,14 +37,6 @@ class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     @property
     def revision(self) -> int:
         return 1 + max((crystal.revision for crystal in self.supersedes), default=0)
-
-
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """Marks or crystals that no crystal covers yet, and why."""
-
-    period: str
-    count: int
-    reason: str
 
 
 class Calendar:

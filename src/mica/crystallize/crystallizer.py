@@ -11,7 +11,7 @@ import msgspec
 
 from mica.crystallize import closing as closings
 from mica.crystallize.asking import OPEN_TAGS, is_fulfilled
-from mica.crystallize.closing import Calendar, Closing, Waiting, revised
+from mica.crystallize.closing import Calendar, Closing, revised
 from mica.crystallize.digest import Digest, Source, count_mentions, extract
 from mica.crystallize.drafting import drafted, material
 from mica.crystallize.model_digest import model_digest
@@ -26,6 +26,7 @@ from mica.crystals import (
     Dropped,
     Level,
     Statement,
+    Waiting,
     crystal_data,
     crystal_of,
     fact_of,

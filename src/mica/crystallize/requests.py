@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mica.crystallize.closing import Waiting
-from mica.crystals import Crystal, Level
+from mica.crystals import Crystal, Level, Waiting
 from mica.model import EventId
 
 

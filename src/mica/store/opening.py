@@ -7,7 +7,6 @@ from pathlib import Path
 
 from mica.errors import InvalidInput, UnknownSpace
 from mica.settings import Settings
-from mica.store.ephemeral import EphemeralStore
 from mica.store.protocol import Store
 from mica.store.space import is_address, shown, space_of
 from mica.store.sqlite import SqliteStore
@@ -18,6 +17,8 @@ async def open_store(target: str | Path | None, *, settings: Settings, must_exis
     if target == "":
         raise InvalidInput("'' names no store; give a file, `postgresql://…` or `:memory:`")
     if str(target) == ":memory:":
+        from mica.store.ephemeral import EphemeralStore
+
         return EphemeralStore()
     if str(target).startswith(("postgresql://", "postgres://")):
         from mica.store.postgres import PostgresStore  # an extra

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -50,7 +49,7 @@ class Scheduler:
         self._store = store
         self._jobs = {job.kind: job for job in jobs}
         self._clock = clock
-        self._owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._owner = f"{os.uname().nodename}:{os.getpid()}"
         self._stirred_s = asyncio.get_running_loop().time()  # a short process leaves it to others
         self._task: asyncio.Task[list[Ran]] | None = None
 
