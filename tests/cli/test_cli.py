@@ -584,3 +584,14 @@ def test_a_closed_pipe_is_no_traceback(terminal: Terminal, transcripts: Path) ->
 @pytest.mark.parametrize(("number", "said"), [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (2_500_000_000, "2.5 GB")])
 def test_sizes_are_for_people(number: int, said: str) -> None:
     assert size(number) == said
+
+
+def test_what_was_said_several_times_is_shown_once_and_counted(terminal: Terminal) -> None:
+    """U-01: near-duplicates, whatever their case and punctuation."""
+    for text in ("The cookie is set early", "the cookie is set EARLY!", "The cookie is set late"):
+        terminal.run("mark", text)
+    shown = terminal.run("search", "cookie", "set").stdout
+    assert shown.count("\n") == 2
+    assert "said 2 times" in shown
+    hits = json.loads(terminal.run("search", "cookie", "set", "--json").stdout)["hits"]
+    assert sorted(hit["times"] for hit in hits) == [1, 2]

@@ -18,6 +18,7 @@ from mica.inject.lines import counted, local, one_line
 from mica.memory import PRESETS, Memory, Preset
 from mica.model import RELATIONS, Origin, Relation
 from mica.observe.redact import redact
+from mica.select.search import collapsed
 from mica.select.sources import RECENCY_WEIGHT
 
 
@@ -134,7 +135,8 @@ async def search(
     asked = " ".join(query)
     found = await memory.search(asked, limit=max(limit, 200), since=since, until=until, agent=agent, tags=tags)
     # A person asked for words or their meaning, not for what stands beside them.
-    hits = [hit for hit in found if hit.parts["own"] or hit.parts.get("meaning", 0.0) > hit.parts["neighbours"]][:limit]
+    fitting = [hit for hit in found if hit.parts["own"] or hit.parts.get("meaning", 0.0) > hit.parts["neighbours"]]
+    hits = collapsed(fitting)[:limit]
     periods = [
         {"words": period.words, "start_at": period.start_at, "end_at": period.end_at} for period in found.periods
     ]
@@ -144,12 +146,14 @@ async def search(
             click.echo(f"mica: understood {period.told()}", err=True)
         if not hits:
             console.print("Nothing found. Other words may help; `mica events tail` shows what is there.")
-        for hit in hits:
+        for hit, times in hits:
             tags = f"[cyan]{escape(' '.join(hit.mark.tags))}[/] " if hit.mark.tags else ""
             text = escape(one_line(hit.mark.text, 400))
-            console.print(f"[green]#{hit.mark.position}[/] [dim]{local(hit.mark.at)}[/] {tags}{text}")
+            again = f" [dim](said {times} times)[/]" if times > 1 else ""
+            console.print(f"[green]#{hit.mark.position}[/] [dim]{local(hit.mark.at)}[/] {tags}{text}{again}")
 
-    output.show({"query": asked, "periods": periods, "hits": msgspec.to_builtins(hits)}, for_people)
+    documents = [{**msgspec.to_builtins(hit), "times": times} for hit, times in hits]
+    output.show({"query": asked, "periods": periods, "hits": documents}, for_people)
 
 
 @click.command()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from itertools import islice
 
@@ -15,6 +16,7 @@ from mica.select.meaning import NEAREST
 from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
 from mica.select.when import Period
 from mica.store.protocol import Store
+from mica.words import words
 
 POSTINGS_MAX = 4_000  # listed for one asking; what is commoner than that only helps to order what is found
 CHOOSING = 400  # candidates that are read at once to see which of them fit
@@ -152,3 +154,17 @@ class Asking:
             if len(found) >= self._limit:
                 break
         return found[: self._limit]
+
+
+def collapsed(hits: Iterable[Hit]) -> list[tuple[Hit, int]]:
+    """Hits of which each says something else than those before it, and how often each is said.
+
+    Two marks say the same whose words are the same, whatever their case, punctuation and blanks.
+    """
+    first: dict[tuple[str, ...], Hit] = {}
+    times: Counter[tuple[str, ...]] = Counter()
+    for hit in hits:
+        claim = tuple(words(hit.mark.text))
+        first.setdefault(claim, hit)
+        times[claim] += 1
+    return [(hit, times[claim]) for claim, hit in first.items()]
