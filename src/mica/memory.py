@@ -65,7 +65,7 @@ from mica.select.references import Reference, Resolved, listed, referred, resolv
 from mica.select.search import Filters, Hits, search
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import RECENCY_WEIGHT, Question, Source
-from mica.select.sources.crystals import Crystals
+from mica.select.sources.crystals import Crystals, speaking
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
 from mica.select.sources.teachings import Teachings
@@ -620,15 +620,18 @@ class Memory:
 
     async def crystals(
         self,
+        query: str = "",
         *,
         level: Level | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         limit: int | None = 100,
     ) -> list[Crystal]:
-        """The crystals that stand, those that end last; oldest first."""
+        """The crystals that stand, those that end last, oldest first; with a query, those that speak of it, best first."""
         await self._stored()
-        return await self._store.crystals(CrystalQuery(level=level, since=since, until=until, limit=limit))
+        asked = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
+        found = await self._store.crystals(asked)
+        return speaking(found, query)[:limit] if query else found
 
     async def crystal_stream(self, level: Level | None = None, *, after: int | None = None) -> AsyncIterator[Crystal]:
         """Crystals as they are made, also by other processes, in commit order; begins and ends as `follow` does."""

@@ -138,3 +138,14 @@ async def test_a_correction_outranks_what_it_corrects_and_is_named(memory: mica.
     position = (await memory.event(right.id)).position
     assert f"corrected by #{position}" in brief.text
     assert timedelta(0) < clock() - (await memory.event(wrong.id)).at
+
+
+async def test_crystals_are_found_by_what_they_say_at_a_level(memory: mica.Memory, clock: HandClock) -> None:
+    """B-51, B-27: best first; none where none speaks of it."""
+    await observe(memory, clock, days=3)
+    found = await memory.crystals("vault secret", level="session")
+    assert found
+    assert {crystal.level for crystal in found} == {"session"}
+    assert all("vault" in crystal.text or "secret" in str(crystal.statements) for crystal in found)
+    assert await memory.crystals("quarterly zeppelin") == []
+    assert len(await memory.crystals("vault secret", limit=1)) == 1

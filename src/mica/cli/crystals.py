@@ -94,23 +94,34 @@ async def crystallize(
 
 
 @click.command()
+@click.argument("query", nargs=-1)
 @click.option("--level", type=LEVEL, help="Only this level.")
 @click.option("--since", type=Moment(), help="That end at this time or later.")
 @click.option("--until", type=Moment(), help="That begin before this time.")
 @click.option("--limit", "-n", default=20, show_default=True, type=click.IntRange(0, 10_000), help="The latest.")
 @memory_command
 async def crystals(
-    memory: Memory, output: Output, *, level: str | None, since: datetime | None, until: datetime | None, limit: int
+    memory: Memory,
+    output: Output,
+    *,
+    query: tuple[str, ...],
+    level: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
 ) -> None:
-    """What marks meant: the crystals that stand, latest last.
+    """What marks meant: the crystals that stand, latest last; with QUERY, those that speak of it, best first.
 
-    Example: mica crystals --level day -n 7
+    Example: mica crystals session cookie --level day -n 7
     """
-    found = await memory.crystals(level=typing.cast(Level | None, level), since=since, until=until, limit=limit)
-    waiting = await memory.waiting() if not found else []
+    asked = " ".join(query)
+    found = await memory.crystals(asked, level=typing.cast(Level | None, level), since=since, until=until, limit=limit)
+    waiting = await memory.waiting() if not found and not asked else []
 
     def for_people(console: Console) -> None:
-        if not found:
+        if not found and asked:
+            console.print("No crystal speaks of that; `mica search` looks in the marks.")
+        elif not found:
             console.print("No crystals yet. They are made of marks when a session or a day is over;")
             console.print("`mica crystallize` makes them now.")
             for each in waiting:

@@ -105,6 +105,13 @@ def relevant(crystal: Crystal, wanted: frozenset[str], query: str) -> float:
     return min(1.0, share + (PHRASE if is_phrase and share else 0.0))
 
 
+def speaking(crystals: Iterable[Crystal], query: str) -> list[Crystal]:
+    """The crystals that speak of a query, those first that say most of it; of equal ones the latest."""
+    wanted = frozenset(terms(query))
+    scored = [(relevance, each) for each in crystals if (relevance := relevant(each, wanted, query)) > 0]
+    return [each for _, each in sorted(scored, key=lambda pair: (pair[0], pair[1].end_at), reverse=True)]
+
+
 def _cost(source: Crystal | Mark) -> int:
     """About what a line of it costs."""
     return LINE_TOKENS + (source.tokens if isinstance(source, Crystal) else estimate(source.text))
