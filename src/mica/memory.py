@@ -627,7 +627,7 @@ class Memory:
         until: datetime | None = None,
         limit: int | None = 100,
     ) -> list[Crystal]:
-        """The crystals that stand, those that end last, oldest first; with a query, those that speak of it, best first."""
+        """The crystals that stand: those that end last, oldest first; with a query, what speaks of it, best first."""
         await self._stored()
         asked = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
         found = await self._store.crystals(asked)
