@@ -46,6 +46,7 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True):
 
     id: EventId
     reason: Text
+    similar_to: EventId | None = None  # the source that says it, where another does
 
 
 class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -33,6 +33,7 @@ MARK = "mark"
 REFUSED = "event.refused"  # stands in place of an event that could not be stored as it was
 CRYSTAL = "crystal.made"  # the event that a crystal is
 RETRACTED = "mark.retracted"  # says that a mark, or a crystal, does not hold any more, and why
+SESSION_ENDED = "session.ended"  # without it, a session is over when nobody has written for a while
 EPOCH_OPENED = "epoch.opened"  # says that a mark is a milestone, where it is found among many
 MILESTONE = "milestone"  # the tag that ends an epoch and opens the next
 PURGED = "event.purged"  # stands in place of an event whose content was purged

@@ -18,7 +18,6 @@ from mica.errors import InvalidEvent, InvalidInput, InvalidSettings, LawBroken, 
 from mica.model import EventQuery, Mark
 from mica.settings import CrystalSettings, Settings
 from mica.store.purging import Found, Selection
-from mica.store.scheduling import LEASE
 from mica.testing import HandClock
 
 MONDAY = datetime(2026, 11, 2, 9, tzinfo=UTC)
@@ -271,6 +270,22 @@ async def test_crystals_wait_with_a_reason(memory: mica.Memory, clock: HandClock
     assert await memory.crystals() == []
 
 
+async def test_a_session_that_was_taken_up_again_goes_on(memory: mica.Memory, clock: HandClock) -> None:
+    """B-08: its end counts until somebody writes in it once more."""
+    observe(memory, clock, "s1")
+    with memory.context(session="s1"):
+        memory.emit("session.ended")
+    assert [crystal.period for crystal in await memory.auto_crystallize()] == ["session:s1"]
+    clock.move(minutes=1)
+    with memory.context(session="s1"):
+        memory.mark("One more thing about the vault")
+    assert await memory.auto_crystallize() == []
+    assert [(each.period, each.reason) for each in await memory.waiting()] == [
+        ("session:s1", "the session goes on"),
+        ("day:2026-11-02", "the day goes on"),
+    ]
+
+
 async def test_what_is_no_crystal_is_told(memory: mica.Memory) -> None:
     ref = memory.mark("one")
     with pytest.raises(InvalidEvent, match="not a crystal"):
@@ -430,7 +445,6 @@ async def test_a_job_that_fails_is_told_and_tried_again(tmp_path: Path, home: Se
         clock.move(minutes=11)
         [ran] = await memory.tick()
         assert (ran.error, ran.done) == (None, 2)
-        assert timedelta(minutes=1) < LEASE
 
 
 async def test_the_zone_of_days_must_exist(tmp_path: Path, home: Settings) -> None:

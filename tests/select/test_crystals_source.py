@@ -3,7 +3,7 @@ correct."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -137,7 +137,6 @@ async def test_a_correction_outranks_what_it_corrects_and_is_named(memory: mica.
     brief = await memory.brief("login cookie", budget_tokens=1_000)
     position = (await memory.event(right.id)).position
     assert f"corrected by #{position}" in brief.text
-    assert timedelta(0) < clock() - (await memory.event(wrong.id)).at
 
 
 async def test_crystals_are_found_by_what_they_say_at_a_level(memory: mica.Memory, clock: HandClock) -> None:

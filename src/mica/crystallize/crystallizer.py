@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias, cast
 
 import msgspec
 
 from mica.crystallize import closing as closings
-from mica.crystallize.asking import OPEN_TAGS, is_fulfilled
+from mica.crystallize.asking import OPEN_TAGS, is_fulfilled, standing
 from mica.crystallize.closing import Calendar, Closing, revised
 from mica.crystallize.digest import Digest, Source, count_mentions, extract
 from mica.crystallize.drafting import drafted, material
@@ -40,6 +40,7 @@ from mica.model import (
     EPOCH_OPENED,
     MARK,
     RETRACTED,
+    SESSION_ENDED,
     Appended,
     Clock,
     Context,
@@ -54,8 +55,8 @@ from mica.observe.redact import redact
 from mica.settings import Tier
 from mica.store.protocol import Store
 
+Due: TypeAlias = Closing[Mark] | Closing[Crystal] | Waiting
 MARKS_AT_ONCE = 50_000  # of those that wait; the others when these are covered
-SESSION_ENDED = "session.ended"
 TOO_LITTLE = "too little to say it in fewer words than it has"
 COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
 
@@ -212,7 +213,7 @@ class Crystallizer:
 
     # -- What is due --------------------------------------------------------------------------------------------
 
-    async def _due(self, level: Level, request: Request) -> list[Closing[Mark] | Closing[Crystal] | Waiting]:
+    async def _due(self, level: Level, request: Request) -> list[Due]:
         now = self._clock()
         if level == "session":
             return await self._due_sessions(request, now=now)
@@ -239,9 +240,7 @@ class Crystallizer:
         close = closings.days if level == "day" else closings.weeks
         return list(close(hierarchy, live, now=now, calendar=self._calendar, forced=request.is_forced))
 
-    async def _due_sessions(
-        self, request: Request, *, now: datetime
-    ) -> list[Closing[Mark] | Closing[Crystal] | Waiting]:
+    async def _due_sessions(self, request: Request, *, now: datetime) -> list[Due]:
         waiting = await self._store.unsealed(limit=MARKS_AT_ONCE, session=request.session)
         marks = [mark_of(event) for event in waiting if request.since is None or event.at >= request.since]
         if not marks:
@@ -250,6 +249,13 @@ class Crystallizer:
         lately = await self._store.events(EventQuery(since=now - self._idle, limit=None))
         last_at = {event.context.session: event.at for event in lately if event.context.session is not None}
         ended = await self._store.events(EventQuery(names=(SESSION_ENDED,), since=oldest, limit=None))
+        latest = {mark.session: mark.at for mark in sorted(marks, key=lambda mark: mark.at)}
+        # One that was taken up again after its end goes on.
+        over = {
+            session
+            for event in ended
+            if (session := event.context.session) is not None and event.at >= latest.get(session, event.at)
+        }
         return list(
             closings.sessions(
                 marks,
@@ -258,27 +264,29 @@ class Crystallizer:
                 calendar=self._calendar,
                 last_at=last_at,
                 idle=self._idle,
-                ended={event.context.session or "" for event in ended},
+                ended=over,
                 forced=request.is_forced or request.session is not None,
             )
         )
 
-    async def _stale(self, level: Level, closed: Collection[str], request: Request) -> list[Any]:
+    async def _stale(self, level: Level, closed: Collection[str], request: Request) -> list[Due]:
         """Crystals that rest on something that is there no more: they are made anew from what is left."""
         if request.session is not None:
             return []
         stale = await self._store.crystals(CrystalQuery(level=level, is_stale=True, limit=None))
         return [
-            Closing[Any](level=level, period=each.period, sources=(), supersedes=(each,), label=each.label)
+            Closing[Crystal](level=level, period=each.period, sources=(), supersedes=(each,), label=each.label)
             for each in stale
             if each.period not in closed
         ]
 
-    async def _whole(self, closing: Closing[Any]) -> Closing[Any]:
+    async def _whole(self, closing: Closing[Mark] | Closing[Crystal]) -> Closing[Mark] | Closing[Crystal]:
         """A closing with what the crystals that it supersedes rested on and still stands."""
         if closing.level == "session":
-            return revised(closing, await self._kept_marks(closing))
-        return revised(closing, await self._kept_crystals(closing))
+            of_marks = cast(Closing[Mark], closing)
+            return revised(of_marks, await self._kept_marks(of_marks))
+        of_crystals = cast(Closing[Crystal], closing)
+        return revised(of_crystals, await self._kept_crystals(of_crystals))
 
     async def _live(self, level: Level, since: datetime) -> list[Crystal]:
         found = await self._store.crystals(CrystalQuery(level=level, since=since, limit=None))
@@ -287,12 +295,7 @@ class Crystallizer:
     async def _kept_marks(self, closing: Closing[Mark]) -> dict[EventId, Mark]:
         ids = [each for crystal in closing.supersedes for each in crystal.sources]
         events = [event for identifier in ids if (event := await self._store.event(identifier)) is not None]
-        return {mark.id: mark for mark in await self._standing(events)}
-
-    async def _standing(self, events: Iterable[Event]) -> list[Mark]:
-        """The marks among these events, without those that were retracted or only recalled."""
-        positions = [event.position for event in events if event.name == MARK and event.position is not None]
-        return [text.mark for text in await self._store.texts(positions, neighbours=0)]
+        return {mark.id: mark for mark in await standing(self._store, events)}
 
     async def _kept_crystals(self, closing: Closing[Crystal]) -> dict[EventId, Crystal]:
         wanted = {each for crystal in closing.supersedes for each in crystal.sources}
@@ -308,7 +311,7 @@ class Crystallizer:
         since = min(crystal.start_at for crystal in crystals)
         opened = await self._store.events(EventQuery(names=(EPOCH_OPENED,), since=since, limit=None))
         events = [event for each in opened if (event := await self._store.event(EventId(str(each.data["mark"]))))]
-        return await self._standing(events)
+        return await standing(self._store, events)
 
     # -- Making -------------------------------------------------------------------------------------------------
 
@@ -316,7 +319,7 @@ class Crystallizer:
         event = await self._store.event(root)
         if event is None:
             raise UnknownEvent(root)
-        marks = tuple(await self._standing([event, *await self._store.descendants(root)]))
+        marks = tuple(await standing(self._store, [event, *await self._store.descendants(root)]))
         if not marks:
             raise InvalidInput(f"there is no mark at or below {root}; a tree is crystallized from its marks")
         period = f"{TREE}{root}"

@@ -69,9 +69,10 @@ def drafted(
         return None
     cited = {each for statement in statements for each in statement.sources}
     used = {made_of.owners[each] for each, behind in made_of.marks.items() if cited.intersection(behind)}
-    reasons: dict[EventId, str] = {}
-    for dropped in digest.dropped:
-        reasons.setdefault(made_of.owners[dropped.id], dropped.reason)
+    why: dict[EventId, Dropped] = {}
+    for each in digest.dropped:
+        owner = made_of.owners[each.id]
+        why.setdefault(owner, Dropped(owner, each.reason, made_of.owners.get(each.similar_to)))
     sources: Sequence[Mark] | Sequence[Crystal] = closing.sources
     return Draft(
         level=closing.level,
@@ -88,9 +89,7 @@ def drafted(
         source_tokens=made_of.tokens,
         confidence=_confidence(sources, cited),
         marks=sum(1 if isinstance(source, Mark) else source.marks for source in sources),
-        dropped=tuple(
-            Dropped(source.id, reasons.get(source.id, "no room")) for source in sources if source.id not in used
-        ),
+        dropped=tuple(why.get(source.id, Dropped(source.id, "no room")) for source in sources if source.id not in used),
         method=method,
         revision=closing.revision,
         supersedes=tuple(crystal.id for crystal in closing.supersedes),

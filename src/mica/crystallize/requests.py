@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from mica.crystals import Crystal, Level, Waiting
 from mica.model import EventId
+
+if TYPE_CHECKING:  # what makes crystals is loaded when one is made
+    from mica.crystallize.crystallizer import Digester
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +25,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     label: str | None = None
     is_forced: bool = False  # what is not over yet, too
     is_dry: bool = False  # record nothing
-    digest: Callable[..., Awaitable[Any]] | None = None  # another way than the words of the marks
+    digest: Digester | None = None  # another way than the words of the marks
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):

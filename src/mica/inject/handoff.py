@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from mica.crystallize.asking import OPEN_TAGS, is_fulfilled
+from mica.crystallize.asking import OPEN_TAGS, is_fulfilled, standing
 from mica.crystals import Crystal, CrystalQuery
 from mica.errors import InvalidInput
+from mica.inject.lines import HANDLES_MAX
 from mica.inject.render import CLOSING, OPENING, at_most, defused
 from mica.model import MARK, Event, EventId, EventQuery, Mark
 from mica.observe.redact import redact
@@ -22,7 +23,6 @@ STEPS_MAX = 500
 LATEST_EVENTS = 1_000  # among which the latest session is looked for
 RECENT_MAX, FAILED_MAX, FILES_MAX = 5, 3, 8
 QUOTE_CHARACTERS_MAX = 600  # a longer one would push out all others, and its handle leads to the whole
-HANDLES_MAX = 3  # of one line; the document names all sources
 
 SESSION, NEXT, OPEN, FAILED, MARKS, FILES, EARLIER = (
     "This session", "Next", "Open", "Failed last", "Not crystallized", "Files", "Earlier",
@@ -193,7 +193,7 @@ async def collect(store: Store, session: str | None) -> Told:
     recent = await _recent(store, besides=own)
     asked = [mark for crystal in (*own, *recent) for mark in crystal.open]
     asked += [mark.id for mark in marks if (OPEN_TAGS | NEXT_TAGS).intersection(mark.tags)]
-    asking = await _standing(store, await _events(store, asked))
+    asking = await standing(store, await _events(store, asked))
     covered = {source for crystal in own for source in crystal.sources}
     cited = [mark for crystal in own for statement in crystal.statements for mark in statement.sources]
     failed = await store.events(EventQuery(session=session, errors=True, limit=FAILED_MAX))
@@ -243,11 +243,4 @@ async def _marks_of(store: Store, session: str | None) -> tuple[list[Mark], str 
         return [], None
     events = await store.events(EventQuery(session=session, names=(MARK,), limit=MARKS_MAX))
     task = next((event.context.task for event in reversed(events) if event.context.task), None)
-    return await _standing(store, events), task
-
-
-async def _standing(store: Store, events: Iterable[Event]) -> list[Mark]:
-    """The marks among these events, without those that were retracted or only recalled, in order of time."""
-    wanted = {event.position: event for event in events if event.name == MARK and event.position is not None}
-    found = [text.mark for text in await store.texts(sorted(wanted), neighbours=0)]
-    return sorted(found, key=lambda mark: (mark.at, mark.position or 0))
+    return await standing(store, events), task

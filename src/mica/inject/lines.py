@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+HANDLES_MAX = 3  # of one line in a document that names its sources
+
 # What drives a terminal, or makes it show characters in another order than they stand in.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 

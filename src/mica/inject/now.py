@@ -12,6 +12,7 @@ import msgspec
 from mica.crystals import Crystal, CrystalQuery
 from mica.errors import InvalidInput
 from mica.inject.exports import written
+from mica.inject.lines import HANDLES_MAX
 from mica.inject.sections import find, lines_of, plain, replaced
 from mica.model import EventId, Mark
 from mica.store.protocol import Store
@@ -22,7 +23,6 @@ STATUS = "Session Status"
 STATUS_SHARE = 0.8  # of the confidence of its crystal: how a session stands is less certain than what happened
 LATELY = timedelta(hours=24)  # before the end of the latest crystal
 LATEST_MAX = 100  # crystals among which the latest are looked for
-HANDLES_MAX = 3  # of one line
 SIZE_BYTES_MAX = 2**20  # a file that people read has some kilobytes; a larger one was named by mistake
 TITLE_CHARACTERS_MAX = 200
 

@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from mica.model import Event
+from mica.model import SESSION_ENDED, Event
 
-ENDED = "session.ended"  # says that a session is over; without it, it is over when nobody has written for a while
 IDLE = timedelta(minutes=30)
 
 
@@ -33,7 +32,7 @@ def open_sessions(lately: Iterable[Event]) -> list[OpenSession]:
         if session is None:
             continue
         before = found.pop(session, None)
-        if event.name == ENDED:
+        if event.name == SESSION_ENDED:
             continue
         agents = {*(before.agents if before else ()), *filter(None, [event.context.agent])}
         found[session] = OpenSession(session=session, agents=tuple(sorted(agents)), last=event)

@@ -9,6 +9,7 @@ from datetime import datetime
 from mica.crystals import Crystal, CrystalQuery, crystal_of, in_one_piece
 from mica.model import MARK, EventId, Mark, Passage, mark_of
 from mica.select.sources import Question
+from mica.select.sources.marks import passage
 from mica.store.protocol import Store
 from mica.tokens import estimate
 from mica.words import terms, words
@@ -40,7 +41,7 @@ class Crystals:
         return [
             _passage(each, HIGHER * (1 + each.number) + recency(each.end_at, question.now))
             if isinstance(each, Crystal)
-            else _mark_passage(each, recency(each.at, question.now))
+            else passage(each, recency(each.at, question.now))
             for each in shown
         ]
 
@@ -115,19 +116,6 @@ def speaking(crystals: Iterable[Crystal], query: str) -> list[Crystal]:
 def _cost(source: Crystal | Mark) -> int:
     """About what a line of it costs."""
     return LINE_TOKENS + (source.tokens if isinstance(source, Crystal) else estimate(source.text))
-
-
-def _mark_passage(mark: Mark, score: float) -> Passage:
-    return Passage(
-        text=mark.text,
-        sources=(mark.id,),
-        tokens=0,
-        score=score,
-        at=mark.at,
-        source=Crystals.name,
-        kind=next(iter(mark.tags), MARK),
-        handle=f"#{mark.position}",
-    )
 
 
 def _passage(crystal: Crystal, score: float, beneath: Iterable[EventId] = ()) -> Passage:

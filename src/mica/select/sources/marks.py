@@ -20,19 +20,20 @@ class Marks:
     async def passages(self, question: Question) -> Sequence[Passage]:
         if not question.query:
             open_ones = await self._store.unsealed(limit=question.limit, latest=True)  # crystals stand for the others
-            return [_passage(mark_of(event), 1 / rank) for rank, event in enumerate(reversed(open_ones), start=1)]
+            return [passage(mark_of(event), 1 / rank) for rank, event in enumerate(reversed(open_ones), start=1)]
         hits = await question.hits()
         best = max((hit.score for hit in hits), default=0.0) or 1.0
         positions = {hit.mark.id: hit.mark.position for hit in hits}
         return [
-            _passage(hit.mark, hit.score / best, f"corrected by #{positions[hit.corrected_by]}")
+            passage(hit.mark, hit.score / best, f"corrected by #{positions[hit.corrected_by]}")
             if hit.corrected_by
-            else _passage(hit.mark, hit.score / best)
+            else passage(hit.mark, hit.score / best)
             for hit in hits
         ]
 
 
-def _passage(mark: Mark, score: float, note: str = "") -> Passage:
+def passage(mark: Mark, score: float, note: str = "") -> Passage:
+    """A mark as a brief shows it."""
     return Passage(
         text=mark.text,
         sources=(mark.id,),
