@@ -1,0 +1,137 @@
+"""Walks: what an agent opened, searched and changed for one prompt, in the order of access.
+
+A walk is read from the log, never stored. It is what trails are learned from, what `navigate` is trained on and what a
+replay walks again, so all three see the same steps (K-03).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from mica.model import MARK, Event, EventId
+
+Operation = Literal["read", "edit", "create", "search", "list"]
+Outcome = Literal["success", "failure", "partial", "unknown"]
+
+STEPS: dict[str, Operation] = {
+    "file.read": "read",
+    "file.edit": "edit",
+    "file.create": "create",
+    "file.search": "search",
+    "file.list": "list",
+}
+TURN = "turn.started"  # a turn that nobody typed
+COMMAND = "command.run"  # a slash command in the place of a prompt
+OUTCOME = "task.outcome"  # what somebody said of a task: {"outcome": "success", "reason": …}
+OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "partial", "unknown")
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One access to one file: which lines, and what it cost."""
+
+    path: str
+    operation: Operation
+    start_line: int | None = None  # without lines it is the whole file, or unknown which
+    end_line: int | None = None
+    total_lines: int | None = None
+    tokens: int | None = None
+    content_hash: str | None = None  # of the text that was shown
+    failed: bool = False
+    at: datetime
+    event: EventId
+
+
+class Walk(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt and what followed from it."""
+
+    id: EventId  # of the prompt
+    prompt: str  # empty for a turn that nobody typed
+    at: datetime
+    ended_at: datetime  # of the last event that belongs to it
+    session: str | None = None
+    agent: str | None = None
+    steps: tuple[Step, ...] = ()
+    outcome: Outcome = "unknown"  # until somebody says so (TA-09)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """The files it read or changed, each once, in the order of first access; searches lead, they do not touch."""
+        steps = (step for step in self.steps if step.operation in ("read", "edit", "create") and not step.failed)
+        return tuple(dict.fromkeys(step.path for step in steps))
+
+
+def step_of(event: Event) -> Step | None:
+    """The access that an event tells of; None where it tells of none, or of no path."""
+    operation = STEPS.get(event.name)
+    if operation is None:
+        return None
+    data = event.data
+    path = data.get("path")
+    if not isinstance(path, str) or not path:
+        return None
+    content_hash = data.get("content_hash")
+    return Step(
+        path=path,
+        operation=operation,
+        start_line=_number(data.get("start_line")),
+        end_line=_number(data.get("end_line")),
+        total_lines=_number(data.get("total_lines")),
+        tokens=_number(data.get("tokens")),
+        content_hash=content_hash if isinstance(content_hash, str) else None,
+        failed=event.error,
+        at=event.at,
+        event=event.id,
+    )
+
+
+def walks_of(events: Iterable[Event]) -> list[Walk]:
+    """The walks in these events, which come in order of time; oldest first. What no prompt led to is left out."""
+    prompts: dict[EventId, tuple[Event, str]] = {}
+    followed: dict[EventId, list[Event]] = {}
+    for event in events:
+        prompt = _prompt(event) if event.parent_id is None else None
+        if prompt is not None:
+            prompts[event.id] = (event, prompt)
+        elif event.root_id != event.id:
+            followed.setdefault(event.root_id, []).append(event)
+    return [_walk(event, prompt, followed.get(id, ())) for id, (event, prompt) in prompts.items()]
+
+
+def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
+    steps: list[Step] = []
+    ended_at, outcome = event.at, "unknown"
+    for later in followed:
+        ended_at = max(ended_at, later.at)
+        if (step := step_of(later)) is not None:
+            steps.append(step)
+        elif later.name == OUTCOME and (said := later.data.get("outcome")) in OUTCOMES:
+            outcome = str(said)
+    return Walk(
+        id=event.id,
+        prompt=prompt,
+        at=event.at,
+        ended_at=ended_at,
+        session=event.context.session,
+        agent=event.context.agent,
+        steps=tuple(steps),
+        outcome=msgspec.convert(outcome, Outcome),
+    )
+
+
+def _prompt(event: Event) -> str | None:
+    """What was asked, where an event begins a turn."""
+    data = event.data
+    if event.name == MARK:
+        tags = data.get("tags")
+        return str(data.get("text", "")) if isinstance(tags, list) and "prompt" in tags else None
+    if event.name == COMMAND:
+        return str(data.get("text") or f"/{data.get('name')}")
+    return "" if event.name == TURN else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,51 @@
+"""Walks read from the log: the same steps for learning, navigating and replaying."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mica
+from mica.walks import OUTCOME, step_of, walks_of
+
+FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
+
+
+async def test_a_walk_has_the_steps_of_its_prompt_in_the_order_of_access(tmp_path: Path) -> None:
+    """K-03, TA-02: one step type, with path, lines, cost and hash, whoever reads it."""
+    async with mica.open(tmp_path / "shop.db") as memory:
+        await memory.import_transcripts([FIXTURES / "transcript-a.jsonl"])
+        (walk,) = walks_of(await memory.events())
+    assert walk.prompt == "Explain how auth works"
+    assert [(step.path, step.operation, step.start_line, step.end_line) for step in walk.steps if not step.failed] == [
+        ("src/db.py", "read", 1, 60),
+        ("src/auth.py", "read", 10, 39),
+        ("src/db.py", "read", 1, 5),
+        ("src/auth.py", "read", 1, 3),
+    ]
+    assert walk.touched == ("src/db.py", "src/auth.py")
+    assert all(step.tokens and step.content_hash for step in walk.steps if not step.failed)
+    assert walk.at < walk.steps[0].at <= walk.ended_at
+
+
+async def test_an_outcome_is_unknown_until_somebody_says_it(tmp_path: Path) -> None:
+    """TA-09: ending well is never assumed; the last word counts, and nonsense is no word."""
+    async with mica.open(tmp_path / "shop.db") as memory:
+        with memory.context(session="s1"):
+            asked = memory.mark("Mend the login", tags=("prompt",))
+            memory.emit("file.read", {"path": "auth.py"}, parent=asked)
+            unsaid = memory.mark("Another thing", tags=("prompt",))
+            memory.emit(OUTCOME, {"outcome": "partial"}, parent=asked)
+            memory.emit(OUTCOME, {"outcome": "success"}, parent=asked)
+            memory.emit(OUTCOME, {"outcome": "splendid"}, parent=unsaid)
+        said, silent = walks_of(await memory.events())
+    assert (said.outcome, silent.outcome) == ("success", "unknown")
+
+
+async def test_what_is_no_access_to_a_file_is_no_step(tmp_path: Path) -> None:
+    """K-03: bare strings, other events and events without a path are refused."""
+    async with mica.open(tmp_path / "shop.db") as memory:
+        memory.emit("file.read", {"path": ["auth.py"]})
+        memory.emit("file.read", {})
+        memory.emit("shell.run", {"path": "auth.py"})
+        assert [step_of(event) for event in await memory.events()] == [None, None, None]
+        assert walks_of(await memory.events()) == []
