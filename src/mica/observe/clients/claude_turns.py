@@ -38,9 +38,10 @@ from mica.observe.clients.claude_records import (
     Result,
     text_of,
 )
-from mica.observe.clients.claude_tools import Call, Files, drafts, guess, verbatim
+from mica.observe.clients.claude_tools import Answered, drafts_of, guess
 from mica.observe.clients.ranges import line_count
 from mica.observe.clients.records import Tally
+from mica.observe.clients.touching import Call, Files, verbatim
 
 WRITER = writer_named(f"import:{CLIENT}")
 RECORDS = ("user", "assistant", "system", "attachment")
@@ -293,20 +294,16 @@ class Transcript:
             failed = bytes(memoryview(record.tool_use_result)[:8]) == b'"Error: '
         decision = record.permission_decision.decision if record.permission_decision else None
         denied = record.tool_denial_kind is not None or decision == "reject"
-        call = Call(
-            id=name,
-            tool=asked.tool,
+        told = Answered(
+            call=Call(id=name, tool=asked.tool, failed=failed or denied, denied=denied, cwd=record.cwd),
             given=asked.given,
             lines=asked.lines,
             result=result,
             text=text_of(block.content),
-            failed=failed or denied,
-            denied=denied,
-            cwd=record.cwd,
         )
         turn = self._parent
         first = None
-        for index, draft in enumerate(drafts(call, self.files, self.tally)):
+        for index, draft in enumerate(drafts_of(told, self.files, self.tally)):
             parent = first if draft.inner and first else turn
             key = f"call:{name}:{index}"
             made = self._make(key, draft.name, draft.fields, parent=parent, origin=draft.origin, error=draft.error)

@@ -92,6 +92,14 @@ class Shape(Generic[T]):
         except (ValueError, RecursionError):
             return self._mend(bytes(encoded), tally)
 
+    def fit(self, value: object, tally: Tally) -> T | None:
+        """The same for a JSON value that somebody decoded; None if it is of another kind."""
+        try:
+            fitted = _fit_one(_clean(value), self._info, tally)
+        except RecursionError:
+            return None
+        return None if fitted is _MISFIT else fitted  # type: ignore[return-value]  # as in _mend
+
     def _mend(self, encoded: bytes, tally: Tally) -> T:
         try:
             text = encoded.strip(b"\0 \t\r\n").decode("utf-8", "replace")
