@@ -136,6 +136,9 @@ def _fit_one(value: object, info: inspect.Type, tally: Tally) -> object:
             return cls(**{name: fitted for name, fitted in given.items() if fitted is not _MISFIT})
         case inspect.ListType(item_type=item_type) if isinstance(value, list):
             return [fitted for item in value if (fitted := _fit(item, item_type, tally)) is not _MISFIT]
+        case inspect.DictType(value_type=value_type) if isinstance(value, dict):
+            pairs = ((key, _fit(child, value_type, tally)) for key, child in value.items())
+            return {key: fitted for key, fitted in pairs if fitted is not _MISFIT}
         case inspect.RawType():
             return msgspec.Raw(msgspec.json.encode(value))
         case inspect.StrType() if isinstance(value, str):

@@ -29,7 +29,7 @@ STEPS_MAX = 200  # places of one call; a search that finds more led nowhere in p
 LENGTHS_MAX = 10_000  # files whose length is remembered, some 2 MB
 DIFF_CHARACTERS_MAX = 4_000_000  # a longer diff is a generated file; which lines it changed tells nothing
 
-_NOWHERE = Shown()
+NOWHERE = Shown()
 _HUNK = re.compile(r"@@ -\d{1,9}(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 
 
@@ -64,6 +64,10 @@ class Files:
 
     def name(self, path: str, cwd: str | None) -> str:
         return relative(path.replace("\0", "�"), root=self.root, cwd=cwd)
+
+    def absolute(self, folder: str, cwd: str | None) -> str:
+        """A folder that a call names, seen from where it was made."""
+        return relative(folder.replace("\0", "�"), root=None, cwd=cwd or self.root)
 
     def length(self, name: str) -> int | None:
         return self._lengths.get(name)
@@ -127,7 +131,7 @@ def touch(
     call: Call,
     name: str,
     path: str,
-    seen: Shown = _NOWHERE,
+    seen: Shown = NOWHERE,
     *,
     tokens: int | None = None,
     hashed: bool = False,
