@@ -91,7 +91,7 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     if _is_off(here, directory, settings) or event in PASSED_OVER:
         return ""
     here.event, here.directory = event, directory
-    session = _session(payload)
+    session = session_of(payload)
     answer, offered = _answer(here, payload, session)
     keeps_prompts = settings.get(b"prompts") != b"false" and not _exists(here.hooks + b"/" + NO_PROMPTS)
     line: dict[str, object] = {
@@ -307,7 +307,8 @@ def _directory(payload: dict[str, object]) -> bytes:
     return said.encode("utf-8", "surrogateescape") if said.startswith("/") and "\0" not in said else b""
 
 
-def _session(payload: dict[str, object]) -> str:
+def session_of(payload: dict[str, object]) -> str:
+    """What the client calls its session; empty where it does not say."""
     names = ("session_id", "sessionId", "sessionID", "conversation_id", "thread-id")
     given = payload.get("input")
     properties = given.get("properties") if isinstance(given, dict) else None
