@@ -148,6 +148,16 @@ class Spools:
                     self._whole[file.name] = size
         return False
 
+    def waiting_bytes(self) -> int:
+        """How much was spooled and not stored yet."""
+        size = 0
+        for session, files in self.waiting().items():
+            cursor = self.cursor(session)
+            for file in files:
+                with suppress(OSError):
+                    size += file.stat().st_size - self._start(cursor, file)
+        return size
+
     @contextmanager
     def locked(self) -> Iterator[bool]:
         """Whether nobody else reads these spools; True until the block ends."""
