@@ -157,10 +157,12 @@ class Hearing:
             said, self._kept.command = Command(*self._kept.command), None
         name = _turn_name(payload)
         if name is None:
-            name = self._nth(line, payload, said.text) if isinstance(said, Prompt) else f"{line.at}"
+            name = f"{line.at}" if said is None else self._nth(payload, _as_typed(said))
         if name in self._kept.prompts:
             return
         self._begin(name)
+        if line.client == "codex" and isinstance(said, Command):  # its own commands reach no hook
+            said = Prompt(_as_typed(said).rstrip())
         match said:
             case Prompt(text=text):
                 teller.prompt(name, text)
@@ -174,9 +176,11 @@ class Hearing:
         self._kept.prompts.append(name)
 
     def _close(self, teller: Teller, payload: Mapping[str, object]) -> None:
-        text = _text(payload, "last_assistant_message") if self._keeps_prompts else None
-        if text and text.strip():
-            teller.hold_closing(teller.closing_name(text.strip()), text.strip())
+        text = _text(payload, "last_assistant_message", "prompt_response") if self._keeps_prompts else None
+        turn = _turn_name(payload) or self._kept.turn
+        if text and text.strip() and turn is not None:
+            name = teller.closing_name(text.strip()) if teller.client == CLAUDE_CODE else turn
+            teller.hold_closing(name, text.strip())
         teller.release()
 
     # -- What was done
@@ -196,11 +200,12 @@ class Hearing:
             if turn not in self._kept.prompts:  # a turn that nobody typed, or whose prompt was told before we listened
                 self._begin(turn)
                 teller.untyped(turn)
-        name = _text(payload, "tool_use_id", "callID") or self._nth(line, payload, given)
+        failed = failed or _says_failed(result)
+        name = _text(payload, "tool_use_id", "callID") or self._nth(payload, [given, failed])
         call = Call(id=name, tool=tool, given=given, result=result, failed=failed, cwd=cwd)
         teller.call(name, TOOLS[line.client](call, teller.files, teller.tally))
 
-    def _nth(self, line: Line, payload: Mapping[str, object], value: object) -> str:
+    def _nth(self, payload: Mapping[str, object], value: object) -> str:
         """A name for what the client gives none, as `Teller.nth` would give it, counted for each kind of hook apart.
 
         A client that runs two kinds of hooks, its own and those of a plugin, tells everything twice: the n-th of one
@@ -252,6 +257,17 @@ def _said(client: str, event: str, payload: Mapping[str, object]) -> Prompt | Co
     if isinstance(said, Prompt) and (command := _COMMAND.fullmatch(said.text.strip())):
         return Command(command[1], (command[2] or "").strip())
     return said
+
+
+def _as_typed(said: Prompt | Command) -> str:
+    return said.text if isinstance(said, Prompt) else f"/{said.name} {said.args}"
+
+
+def _says_failed(result: object) -> bool:
+    """Whether a client without an event for failures tells one in its result."""
+    if not isinstance(result, Mapping):
+        return False
+    return _text(result, "resultType", "result_type") not in (None, "success") or result.get("error") is not None
 
 
 def _parts(output: object) -> str | None:
