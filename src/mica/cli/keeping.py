@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.importing import planned
+from mica.cli.observing import hook_failures
 from mica.cli.output import Output, Span, json_option, memory_command, size
 from mica.inject.lines import counted
 from mica.memory import Memory
@@ -44,6 +45,8 @@ async def doctor(memory: Memory, output: Output) -> None:
         advice.append(f"{counted(len(waiting), 'transcript')} with something new: run `mica import claude-code`")
     if unread:
         advice.append(f"{counted(unread, 'mark')} without a vector yet: run `mica embed`, or let a process stay")
+    if failures := hook_failures(memory):
+        advice.append(f"{counted(len(failures), 'hook')} failed lately: `mica observe status` says why")
     if not sizes.events:
         advice.append("this space is empty: run `mica up`, or `mica mark` a first observation")
     document = {
@@ -59,6 +62,7 @@ async def doctor(memory: Memory, output: Output) -> None:
         "size_bytes": sizes.size_bytes,
         "transcripts_waiting": len(waiting),
         "marks_without_vector": unread,
+        "hook_failures": len(failures),
         "backlog": {"events": waiting_events, "size_bytes": waiting_bytes},
         "problems": problems,
         "advice": advice,

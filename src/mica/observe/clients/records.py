@@ -92,6 +92,14 @@ class Shape(Generic[T]):
         except (ValueError, RecursionError):
             return self._mend(bytes(encoded), tally)
 
+    def fit(self, value: object, tally: Tally) -> T | None:
+        """The same for a JSON value that somebody decoded; None if it is of another kind."""
+        try:
+            fitted = _fit_one(_clean(value), self._info, tally)
+        except RecursionError:
+            return None
+        return None if fitted is _MISFIT else fitted  # type: ignore[return-value]  # as in _mend
+
     def _mend(self, encoded: bytes, tally: Tally) -> T:
         try:
             text = encoded.strip(b"\0 \t\r\n").decode("utf-8", "replace")
@@ -128,6 +136,9 @@ def _fit_one(value: object, info: inspect.Type, tally: Tally) -> object:
             return cls(**{name: fitted for name, fitted in given.items() if fitted is not _MISFIT})
         case inspect.ListType(item_type=item_type) if isinstance(value, list):
             return [fitted for item in value if (fitted := _fit(item, item_type, tally)) is not _MISFIT]
+        case inspect.DictType(value_type=value_type) if isinstance(value, dict):
+            pairs = ((key, _fit(child, value_type, tally)) for key, child in value.items())
+            return {key: fitted for key, fitted in pairs if fitted is not _MISFIT}
         case inspect.RawType():
             return msgspec.Raw(msgspec.json.encode(value))
         case inspect.StrType() if isinstance(value, str):
