@@ -7,14 +7,10 @@ from collections.abc import Mapping
 import msgspec
 
 from mica.errors import InvalidInput
+from mica.inject.clients.plugin import HANDOFF
 from mica.memory import Memory
 
-HANDOFF = "handoff"
-HAND_OVER = """Hand this session over.
-
-First call `mark` for each finding, decision or open end that is not recorded yet, and note the number it answers with.
-Then call `crystal_commit` with three to seven statements that say what this session meant, each with the numbers of the
-marks it rests on. Then tell the user in two sentences where the work stands and what comes next."""
+NAME = "handoff"
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +27,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 async def prompts(memory: Memory) -> list[Prompt]:
     """Every prompt there is now."""
     told = "Record what this session meant, and print what the next agent needs to start"
-    return [Prompt(name=HANDOFF, title="Hand over", description=told)]
+    return [Prompt(name=NAME, title="Hand over", description=told)]
 
 
 async def prompt(memory: Memory, name: str, arguments: Mapping[str, object]) -> tuple[str, str]:
@@ -44,4 +40,4 @@ async def prompt(memory: Memory, name: str, arguments: Mapping[str, object]) -> 
 
 async def _text(memory: Memory, asked: Prompt) -> str:
     made = await memory.handoff()
-    return f"{HAND_OVER}\n\nWhat is recorded so far:\n\n{made.text}" if made.text else HAND_OVER
+    return f"{HANDOFF}\n\nWhat is recorded so far:\n\n{made.text}" if made.text else HANDOFF
