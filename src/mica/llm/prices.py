@@ -16,7 +16,7 @@ _SNAPSHOT = re.compile(r"-20\d{2}-?\d{2}-?\d{2}$")  # a dated snapshot costs wha
 class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """US dollars for a million tokens.
 
-    What is dearer above some length counts at its lower price; where writing to a cache is free, it costs what reading does.
+    What is dearer above some length counts at its lower price; a cache that is free to fill costs what reading does.
     """
 
     read: float
