@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mica.llm.prices import prices
+from mica.model import EventId
 from mica.select.replaying import Guess, Predicted, Replay, bins, interval, replay, saved, spent
 from mica.walks import Answer, Operation, Step, Walk
 
@@ -29,11 +30,11 @@ def walk(number: int, *steps: str, minutes: float = 5, model: str | None = "clau
                 tokens=int(tokens),
                 call=call,
                 at=at + timedelta(seconds=index),
-                event=f"{number}-{index}",
+                event=EventId(f"{number}-{index}"),
             )
         )
     return Walk(
-        id=f"task-{number}",
+        id=EventId(f"task-{number}"),
         prompt=f"mend number {number}",
         at=at,
         ended_at=at + timedelta(minutes=minutes),
@@ -167,7 +168,7 @@ def test_baselines_are_medians_of_each_shape() -> None:
 def test_a_turn_that_nobody_typed_is_learned_but_not_judged(prompt: str) -> None:
     predictor = Frequent()
     task = walk(1, "read a.py 10 c1")
-    silent = Walk(id="t", prompt=prompt, at=task.at, ended_at=task.at, steps=task.steps)
+    silent = Walk(id=EventId("t"), prompt=prompt, at=task.at, ended_at=task.at, steps=task.steps)
     told = replayed(silent, walk(2, "read a.py 1 c1"), predictor=predictor)
     assert len(told.rows) == (2 if prompt else 1)
     assert predictor.known[-1] == "task-2 after 1"
