@@ -28,6 +28,7 @@ TURN = "turn.started"  # a turn that nobody typed
 COMMAND = "command.run"  # a slash command in the place of a prompt
 SHELL = "shell.run"
 ANSWER = "model.answer"
+OFFER = "offer"  # paths that a prompt was answered with, or would have been: {"paths", "tokens", "held_out"}
 OUTCOME = "task.outcome"  # what somebody said of a task: {"outcome": "success", "reason": …}
 OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "partial", "unknown")
 
@@ -56,6 +57,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int = 0
 
 
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What mica told an agent about a prompt. Held out, it was decided and not said, for comparison."""
+
+    paths: tuple[str, ...]
+    tokens: int = 0
+    held_out: bool = False
+
+
 class Walk(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt and what followed from it."""
 
@@ -68,6 +77,7 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     printed: dict[str, int] = {}  # tokens that each shell command showed, by call
     answers: tuple[Answer, ...] = ()
+    offer: Offer | None = None
     outcome: Outcome = "unknown"  # until somebody says so (TA-09)
 
     @property
@@ -107,6 +117,16 @@ def _answer(event: Event) -> Answer:
     return Answer(at=event.at, model=_text(data.get("model")), context_tokens=sum(read))
 
 
+def _offer(event: Event) -> Offer:
+    data = event.data
+    paths = data.get("paths")
+    return Offer(
+        paths=tuple(path for path in paths if isinstance(path, str)) if isinstance(paths, list) else (),
+        tokens=_number(data.get("tokens")) or 0,
+        held_out=data.get("held_out") is True,
+    )
+
+
 def walks_of(events: Iterable[Event]) -> list[Walk]:
     """The walks in these events, which come in order of time; oldest first. What no prompt led to is left out."""
     prompts: dict[EventId, tuple[Event, str]] = {}
@@ -124,6 +144,7 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
     steps: list[Step] = []
     answers: list[Answer] = []
     printed: dict[str, int] = {}
+    offer: Offer | None = None
     ended_at, outcome = event.at, "unknown"
     for later in followed:
         ended_at = max(ended_at, later.at)
@@ -131,6 +152,8 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
             steps.append(step)
         elif later.name == OUTCOME and (said := later.data.get("outcome")) in OUTCOMES:
             outcome = str(said)
+        elif later.name == OFFER:
+            offer = _offer(later)
         elif later.name == ANSWER:
             answers.append(_answer(later))
         elif later.name == SHELL and (call := _text(later.data.get("call"))):
@@ -145,6 +168,7 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
         steps=tuple(steps),
         printed=printed,
         answers=tuple(answers),
+        offer=offer,
         outcome=msgspec.convert(outcome, Outcome),
     )
 

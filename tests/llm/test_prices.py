@@ -36,3 +36,11 @@ def test_what_stays_in_the_window_is_paid_again_by_each_request() -> None:
     assert price is not None
     assert price.of_kept(2_000, requests=60) == pytest.approx(0.034)
     assert price.of_kept(2_000, requests=-1) == price.of_kept(2_000, requests=0)
+
+
+def test_a_recorded_session_costs_what_its_host_counted() -> None:
+    """K-04: 7 answers of 11 / 222 / 3,333 / 44 tokens cost the recorded $0.0117852."""
+    price = prices().of("claude-sonnet-5")
+    assert price is not None
+    cost = price.of_usage(read=77, cache_write=1_554, cache_read=23_331, written=308)
+    assert cost == pytest.approx(0.0117852)

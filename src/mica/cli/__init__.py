@@ -18,6 +18,7 @@ from mica.cli import (
     keeping,
     marks,
     purging,
+    reporting,
     start,
     teachings,
 )
@@ -64,6 +65,7 @@ for command in (
     teachings.promote,
     teachings.teachings,
     crystals.tick,
+    reporting.report,
     events.tree,
     events.events,
     chains.sessions,

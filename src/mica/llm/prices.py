@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 from importlib.resources import files
@@ -27,6 +28,11 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def of_kept(self, tokens: int, *, requests: int) -> float:
         """Dollars for tokens that enter the window once and are read again by each of the later requests."""
         return tokens * (self.cache_write + self.cache_read * max(0, requests)) / MILLION
+
+    def of_usage(self, *, read: int, written: int, cache_read: int = 0, cache_write: int = 0) -> float:
+        """Dollars for what a provider counted."""
+        costs = (read * self.read, written * self.written, cache_read * self.cache_read, cache_write * self.cache_write)
+        return math.fsum(costs) / MILLION
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
