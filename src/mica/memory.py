@@ -81,6 +81,7 @@ from mica.store.protocol import Sizes, Store
 from mica.store.purging import BY_HAND, Outstanding, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
+from mica.store.space import space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
 
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
@@ -90,6 +91,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.inject.now import Applied, Proposal
     from mica.inject.purge import Purging
     from mica.llm.models import Models
+    from mica.select.navigation.places import Places
     from mica.select.reporting import Period, Report
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
@@ -458,6 +460,25 @@ class Memory:
         return await search(
             self._store, query, limit=limit, now=now, zone=self._settings.zone(), filters=filters, **likeness
         )
+
+    async def navigate(
+        self, task: str, *, limit: int = 10, session: str | None = None, root: Path | None = None
+    ) -> Places:
+        """The files that a task will probably need, with the lines to begin at, how sure that is and why; best first.
+
+        Only files of the working tree at `root` as it is now, which is that of the current directory unless given.
+        What was done earlier in `session` counts most; without it, the session of the current block. `missing` of the
+        answer names what could not be looked at. Without any history, names and words alone decide.
+        """
+        if not isinstance(task, str):
+            raise InvalidInput(f"a task is a text, not {task!r}")
+        from mica.select.navigation.navigating import Navigating
+
+        await self._stored()
+        folder = space_of(Path.cwd() if root is None else root, home=self._settings.home).root
+        navigating = Navigating(self._store, folder)
+        session = self.here.context.session if session is None else session
+        return await navigating.places(task, limit=limit, session=session, now=self._clock())
 
     def _moment(self, given: datetime | str | None, now: datetime) -> datetime | None:
         if isinstance(given, str):
