@@ -40,6 +40,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     total_lines: int | None = None
     tokens: int | None = None
     content_hash: str | None = None  # of the text that was shown
+    pattern: str | None = None  # of a trail: any file that fits it may stand here, and `path` was the latest
     failed: bool = False
     at: datetime
     event: EventId
@@ -56,6 +57,8 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     steps: tuple[Step, ...] = ()
     outcome: Outcome = "unknown"  # until somebody says so (TA-09)
+    committed: bool = False  # whether what it led to was committed
+    task: str | None = None  # what the context calls it, as in adw_build
 
     @property
     def touched(self) -> tuple[str, ...]:
@@ -103,13 +106,15 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
 
 def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
     steps: list[Step] = []
-    ended_at, outcome = event.at, "unknown"
+    ended_at, outcome, committed = event.at, "unknown", False
     for later in followed:
         ended_at = max(ended_at, later.at)
         if (step := step_of(later)) is not None:
             steps.append(step)
         elif later.name == OUTCOME and (said := later.data.get("outcome")) in OUTCOMES:
             outcome = str(said)
+        elif later.name == MARK and "commit" in _tags(later):
+            committed = True
     return Walk(
         id=event.id,
         prompt=prompt,
@@ -119,6 +124,8 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
         agent=event.context.agent,
         steps=tuple(steps),
         outcome=msgspec.convert(outcome, Outcome),
+        committed=committed,
+        task=event.context.task,
     )
 
 
@@ -126,11 +133,15 @@ def _prompt(event: Event) -> str | None:
     """What was asked, where an event begins a turn."""
     data = event.data
     if event.name == MARK:
-        tags = data.get("tags")
-        return str(data.get("text", "")) if isinstance(tags, list) and "prompt" in tags else None
+        return str(data.get("text", "")) if "prompt" in _tags(event) else None
     if event.name == COMMAND:
         return str(data.get("text") or f"/{data.get('name')}")
     return "" if event.name == TURN else None
+
+
+def _tags(event: Event) -> list[object]:
+    tags = event.data.get("tags")
+    return tags if isinstance(tags, list) else []
 
 
 def _number(value: object) -> int | None:
