@@ -123,12 +123,18 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in ("hot", "crystallized") and self.suspended is None
 
 
+class Lesson(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a log was learned: up to which position, and after how many purges."""
+
+    position: int = 0
+    generation: int = 0
+
+
 class TrailQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which trails to read; every given field must hold."""
 
     shape: str | None = None
     slug: str | None = None
-    key: str | None = None  # its own, or one that it was merged from
     order: Literal["runs", "last_at"] = "runs"  # the most first
     limit: int | None = 100
 
