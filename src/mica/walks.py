@@ -43,6 +43,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     total_lines: int | None = None
     tokens: int | None = None
     content_hash: str | None = None  # of the text that was shown
+    pattern: str | None = None  # of a trail: any file that fits it may stand here, and `path` was the latest
     failed: bool = False
     call: str | None = None  # the tool call that it was a part of
     at: datetime
@@ -79,6 +80,8 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[Answer, ...] = ()
     offer: Offer | None = None
     outcome: Outcome = "unknown"  # until somebody says so (TA-09)
+    committed: bool = False  # whether what it led to was committed
+    task: str | None = None  # what the context calls it, as in adw_build
 
     @property
     def touched(self) -> tuple[str, ...]:
@@ -145,7 +148,7 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
     answers: list[Answer] = []
     printed: dict[str, int] = {}
     offer: Offer | None = None
-    ended_at, outcome = event.at, "unknown"
+    ended_at, outcome, committed = event.at, "unknown", False
     for later in followed:
         ended_at = max(ended_at, later.at)
         if (step := step_of(later)) is not None:
@@ -158,6 +161,8 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
             answers.append(_answer(later))
         elif later.name == SHELL and (call := _text(later.data.get("call"))):
             printed[call] = _number(later.data.get("tokens")) or 0
+        elif later.name == MARK and "commit" in _tags(later):
+            committed = True
     return Walk(
         id=event.id,
         prompt=prompt,
@@ -170,6 +175,8 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
         answers=tuple(answers),
         offer=offer,
         outcome=msgspec.convert(outcome, Outcome),
+        committed=committed,
+        task=event.context.task,
     )
 
 
@@ -177,11 +184,15 @@ def _prompt(event: Event) -> str | None:
     """What was asked, where an event begins a turn."""
     data = event.data
     if event.name == MARK:
-        tags = data.get("tags")
-        return str(data.get("text", "")) if isinstance(tags, list) and "prompt" in tags else None
+        return str(data.get("text", "")) if "prompt" in _tags(event) else None
     if event.name == COMMAND:
         return str(data.get("text") or f"/{data.get('name')}")
     return "" if event.name == TURN else None
+
+
+def _tags(event: Event) -> list[object]:
+    tags = event.data.get("tags")
+    return tags if isinstance(tags, list) else []
 
 
 def _number(value: object) -> int | None:
