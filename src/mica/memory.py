@@ -83,6 +83,7 @@ from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
 from mica.store.space import space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
+from mica.walks import latest_directory
 
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
@@ -92,6 +93,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.inject.purge import Purging
     from mica.llm.models import Models
     from mica.select.navigation.places import Places
+    from mica.select.replaying import Replay
     from mica.select.reporting import Period, Report
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
@@ -849,6 +851,21 @@ class Memory:
         return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
     # -- Keep -------------------------------------------------------------------------------------------------
+
+    async def replay_walks(
+        self, *, root: Path | None = None, on_progress: Callable[[int], None] = lambda done: None
+    ) -> Replay:
+        """What offering paths would have been worth over this space's own history, learning only from the past.
+
+        Files are seen as they were in the git history at `root`, which is the directory of the latest session unless
+        given. Without one, a file can be offered once somebody has opened it; `missing` of the answer says so.
+        """
+        from mica.inject.offers import offer
+        from mica.select.navigation.rewalking import rewalked
+
+        events = await self.events(EventQuery(limit=None))
+        where = latest_directory(events) if root is None else root
+        return await asyncio.to_thread(rewalked, events, where, render=offer, prices=prices(), on_progress=on_progress)
 
     async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
         """A day's or a week's work before `until`, beside the period before it, with the arms of all that was offered.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -24,6 +25,7 @@ STEPS: dict[str, Operation] = {
     "file.search": "search",
     "file.list": "list",
 }
+STARTED = "session.started"
 TURN = "turn.started"  # a turn that nobody typed
 COMMAND = "command.run"  # a slash command in the place of a prompt
 SHELL = "shell.run"
@@ -141,6 +143,16 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
         elif event.root_id != event.id:
             followed.setdefault(event.root_id, []).append(event)
     return [_walk(event, prompt, followed.get(id, ())) for id, (event, prompt) in prompts.items()]
+
+
+def latest_directory(events: Iterable[Event]) -> Path | None:
+    """Where the latest session worked, if that directory is still there."""
+    found = None
+    for event in events:
+        if event.name == STARTED and isinstance(cwd := event.data.get("cwd"), str):
+            found = cwd
+    path = None if found is None else Path(found)
+    return path if path is not None and path.is_absolute() and path.is_dir() else None
 
 
 def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
