@@ -20,6 +20,7 @@ from mica.cli import (
     purging,
     start,
     teachings,
+    trails,
 )
 from mica.errors import MicaError
 
@@ -63,6 +64,8 @@ for command in (
     handing.now,
     teachings.promote,
     teachings.teachings,
+    trails.trails,
+    trails.evolve,
     crystals.tick,
     events.tree,
     events.events,
