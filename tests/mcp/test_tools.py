@@ -18,6 +18,7 @@ from mica.model import EventQuery
 from mica.settings import Settings
 from mica.testing.postgres import Server
 from mica.testing.stdio import StdioClient
+from mica.walks import step_of
 
 Start = Callable[..., StdioClient]
 
@@ -68,6 +69,8 @@ async def test_a_real_client_lists_and_calls_every_tool(
     era: str, store: str, environment: dict[str, str], project: Path
 ) -> None:
     """TD-08, D-12, B-33: the SDK checks every answer against the tool's own output schema."""
+    (project / "login").mkdir()
+    (project / "login" / "cookie.py").write_text("def set_cookie(): ...\n")
     async with connected(environment, project, "--store", store, mode=era) as client:
         listed = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert list(listed) == ["brief", "search", "mark", "navigate", "crystal_commit", "why"]
@@ -89,7 +92,7 @@ async def test_a_real_client_lists_and_calls_every_tool(
     assert (crystal["period"], crystal["marks"], crystal["not_taken_up"]) == (f"session:{SESSION}", 5, 3)
     assert texts[1] in str(under["because"])
     assert texts[4] not in str(under["because"])
-    assert files == {"files": []}
+    assert [place["path"] for place in msgspec.convert(files["files"], list[dict[str, object]])] == ["login/cookie.py"]
     async with mica.open(store, settings=settings_of(environment)) as memory:
         stored = await memory.events(EventQuery(names=("mark",)))
         [made] = await memory.crystals()
@@ -97,6 +100,39 @@ async def test_a_real_client_lists_and_calls_every_tool(
     assert {event.context.session for event in stored} == {SESSION}
     assert {dict(event.context.labels)["client"] for event in stored} == {"claude-code"}
     assert made.method == "committed:claude-code"
+
+
+async def test_a_crystallized_trail_is_a_prompt(start: Start, environment: dict[str, str], tmp_path: Path) -> None:
+    """A-19: listed by its name, and read whenever somebody lists."""
+    place = tmp_path / "space.db"
+    client = start("--store", str(place))
+    client.opened()
+    assert [each["name"] for each in client.request("prompts/list")["result"]["prompts"]] == ["handoff"]
+
+    async with mica.open(place, settings=settings_of(environment)) as memory:
+        seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 40, "end_line": 92})
+        step = step_of(await memory.event(seen))
+        assert step is not None
+        trail = await memory.trails.create("auth", [step], description="How the session cookie is set")
+
+    listed = client.request("prompts/list")["result"]["prompts"]
+    assert {each["name"]: each["description"] for each in listed}[f"nav_{trail.slug}"] == trail.description
+    [message] = client.request("prompts/get", name="nav_auth")["result"]["messages"]
+    assert "auth/session.py:40-92" in message["content"]["text"]
+    assert "mica-hash" not in message["content"]["text"]
+
+
+def test_a_server_that_was_started_in_its_own_plugin_says_so(start: Start, tmp_path: Path) -> None:
+    """Copilot CLI and Codex start a plugin's server there, depending on how it is declared."""
+    (tmp_path / ".claude-plugin").mkdir()
+    (tmp_path / ".claude-plugin" / "plugin.json").touch()
+    client = start(directory=tmp_path)
+    client.opened()
+
+    result = client.call("mark", text="Somebody was here")
+
+    assert result["isError"] is True
+    assert "which is no project" in result["content"][0]["text"]
 
 
 def settings_of(environment: dict[str, str]) -> Settings:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from mica.errors import UnknownSpace
+from mica.errors import InvalidInput, UnknownSpace
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.settings import Settings
@@ -65,8 +66,20 @@ class Project:
         if self._directory is None and self._roots is not None:
             with suppress(TimeoutError):
                 self._directory = first_directory(await asyncio.wait_for(asyncio.shield(self._roots), ROOTS_S))
-        self._directory = self._directory or Path.cwd()
+        self._directory = self._directory or here()
+        os.chdir(self._directory)  # the whole process speaks for it
         return self._directory
+
+
+def here() -> Path:
+    """The directory we were started in. Raises InvalidInput when that is the folder of our own plugin."""
+    directory = Path.cwd()
+    if (directory / ".claude-plugin" / "plugin.json").is_file():
+        raise InvalidInput(
+            f"the client started the server in {directory}, which is no project; `mica install` writes it anew, "
+            "and `mica mcp --root` names a project"
+        )
+    return directory
 
 
 def first_directory(answer: object) -> Path | None:

@@ -199,16 +199,15 @@ class Server:
         blocks.enter_context(memory.context(session=session, client=LABELS.get(self._client, self._client)))
 
     async def _prompted(self, message: Message) -> Fields:
-        name, arguments = message.params.get("name"), message.params.get("arguments")
         memory = await self._project.memory(makes=False)
-        try:
-            with ExitStack() as blocks:
-                self._enter(blocks, memory, message.meta)
-                described, text = await prompt(memory, str(name), arguments if isinstance(arguments, dict) else {})
-        except InvalidInput as error:
-            raise Refused(protocol.INVALID_PARAMS, f"mica: {error}") from error
-        said = {"role": "user", "content": {"type": "text", "text": text}}
-        return {"description": described, "messages": [said]}
+        with ExitStack() as blocks:
+            self._enter(blocks, memory, message.meta)
+            try:
+                asked = await prompt(memory, str(message.params.get("name")))
+            except InvalidInput as error:
+                raise Refused(protocol.INVALID_PARAMS, f"mica: {error}") from error
+            said = {"role": "user", "content": {"type": "text", "text": await asked.text()}}
+        return {"description": asked.description, "messages": [said]}
 
 
 METHODS = frozenset(

@@ -148,7 +148,17 @@ class NavigateAsked(msgspec.Struct):
 
 
 async def _navigate(memory: Memory, asked: NavigateAsked) -> dict[str, object]:
-    return {"files": []}
+    found = await memory.navigate(asked.task, limit=min(asked.limit, HITS_MAX))
+    files = [
+        {
+            "path": place.path,
+            "lines": " ".join(f"{lines.start}-{lines.end}" for lines in place.lines),
+            "probability": round(place.probability, 2),
+            "reason": "; ".join(place.reasons),
+        }
+        for place in found
+    ]
+    return {"files": files, "missing": found.missing}
 
 
 # -- crystal_commit ---------------------------------------------------------------------------------------------
@@ -274,7 +284,13 @@ TOOLS = (
         inputs={"task": described(TEXT, "the task, in its own words"), "limit": NUMBER},
         required=("task",),
         outputs={
-            "files": listing(path=TEXT, start_line=NUMBER, end_line=NUMBER, probability={"type": "number"}, reason=TEXT)
+            "files": listing(
+                path=TEXT,
+                lines=described(TEXT, "where to begin; empty: the whole file"),
+                probability={"type": "number"},
+                reason=TEXT,
+            ),
+            "missing": {"type": "object"},
         },
         run=_navigate,
     ),
