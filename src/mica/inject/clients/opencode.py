@@ -15,7 +15,8 @@ import { spawn } from "node:child_process";
 const python = %(python)s;
 const hook = %(hook)s;
 const launcher = %(launcher)s;
-const kept = ["session.created", "session.idle", "session.compacted", "session.error"];
+const kept = ["session.idle", "session.compacted", "session.error"];
+const starting = new Map();  // what each new session is told, until its first message
 
 const tell = (directory, k, input, output) => new Promise((done) => {
   try {
@@ -33,13 +34,19 @@ const tell = (directory, k, input, output) => new Promise((done) => {
 
 export const Mica = async ({ directory }) => ({
   "chat.message": async (input, output) => {
-    const text = await tell(directory, "chat.message", input, output);
+    const first = await (starting.get(input.sessionID) ?? "");
+    starting.delete(input.sessionID);
+    const text = [first, await tell(directory, "chat.message", input, output)].filter(Boolean).join("\\n");
     if (text) output.parts.push({ id: "prt_" + crypto.randomUUID(), sessionID: input.sessionID,
       messageID: output.message.id, type: "text", synthetic: true, text });
   },
   "tool.execute.after": async (input, output) => { await tell(directory, "tool.execute.after", input, output); },
   "command.execute.before": async (input) => { await tell(directory, "command.execute.before", input); },
-  event: async ({ event }) => { if (kept.includes(event.type)) await tell(directory, "event", event); },
+  event: async ({ event }) => {
+    if (event.type === "session.created")
+      starting.set(event.properties?.info?.id, tell(directory, event.type, event));
+    else if (kept.includes(event.type)) await tell(directory, "event", event);
+  },
 });
 """
 
