@@ -8,9 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from mica.observe.clients import claude_code, opencode
-from mica.observe.clients.readers import reader_named, reader_of
-from mica.observe.clients.reading import Reader
+from mica.observe.clients.readers import CLAUDE_CODE, OPENCODE, reader_named, reader_of
 from mica.settings import Settings
 from mica.store.space import file_of, space_spoken_of
 
@@ -61,7 +59,7 @@ class Plans(msgspec.Struct, frozen=True, kw_only=True):
 
 def usual_places(settings: Settings) -> list[Place]:
     """Where each client keeps its transcripts on this machine, whether they are there or not."""
-    known = {claude_code.CLIENT: settings.transcripts} | msgspec.structs.asdict(settings.clients)
+    known = {CLAUDE_CODE: settings.transcripts} | msgspec.structs.asdict(settings.clients)
     return [Place(path, client) for client, path in known.items() if path is not None]
 
 
@@ -102,11 +100,11 @@ def _files(place: Place, unreadable: dict[str, str]) -> Iterator[Path]:
         yield from reader_named(place.client).find(place.path, unreadable=unreadable)
         return
     # Claude Code's reader takes every file of lines, OpenCode's the databases: together all that a client writes.
-    readers: tuple[Reader, ...] = (claude_code, opencode)
+    clients = [CLAUDE_CODE, OPENCODE]
     if place.path.is_file():
-        readers = (opencode,) if place.path.suffix == ".db" else (claude_code,)
-    for reader in readers:
-        yield from reader.find(place.path, unreadable=unreadable)
+        clients = [OPENCODE] if place.path.suffix == ".db" else [CLAUDE_CODE]
+    for client in clients:
+        yield from reader_named(client).find(place.path, unreadable=unreadable)
 
 
 def _count(found: Found, place: Path, size_bytes: int) -> None:

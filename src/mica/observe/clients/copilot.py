@@ -16,13 +16,12 @@ from mica.model import Event
 from mica.observe.clients import copilot_tools, reading
 from mica.observe.clients.claude_records import Count
 from mica.observe.clients.prompts import Command, typed
-from mica.observe.clients.reading import Extent, Head
+from mica.observe.clients.reading import HEAD_LINES_MAX, Extent, Head
 from mica.observe.clients.records import Shape, Tally, value_of
 from mica.observe.clients.telling import NEVER, Teller, utc
 from mica.observe.clients.touching import Call
 
 CLIENT = "copilot"
-HEAD_LINES_MAX = 5  # the first line says whose it is; a torn one may stand before it
 PENDING_MAX = 10_000  # calls without a result; a transcript with more has lost its results
 
 _IGNORED = frozenset(

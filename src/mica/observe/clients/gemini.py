@@ -19,13 +19,12 @@ from mica.model import Event
 from mica.observe.clients import gemini_tools, reading
 from mica.observe.clients.claude_records import Count
 from mica.observe.clients.prompts import Command, joined, typed
-from mica.observe.clients.reading import Extent, Head
+from mica.observe.clients.reading import HEAD_LINES_MAX, Extent, Head
 from mica.observe.clients.records import Shape, Tally, value_of
 from mica.observe.clients.telling import NEVER, Teller, utc
 from mica.observe.clients.touching import Call
 
 CLIENT = "gemini"
-HEAD_LINES_MAX = 5  # the first line is the header; a torn one may stand before it
 PROJECT_LINES_MAX = 200  # looked through for a path that has the project's hash
 _MARKER = ".project_root"
 _REGISTRY_BYTES_MAX = 10 * 2**20  # of projects.json: a few hundred bytes for each project

@@ -22,6 +22,7 @@ from mica.observe.clients.records import Shape, Tally, lines
 R_contra = TypeVar("R_contra", contravariant=True)
 R = TypeVar("R")
 
+HEAD_LINES_MAX = 5  # the first line says whose a transcript is; a torn one may stand before it
 FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
 
 
