@@ -395,6 +395,15 @@ def test_gemini_commands_are_commands_and_hooks_are_not_typed(tmp_path: Path) ->
     assert marks(events, "prompt") == ["/home/dev/shop/a.py is broken"]
 
 
+def test_a_gemini_message_that_is_written_again_tells_its_calls_once(tmp_path: Path) -> None:
+    """The same call in another message is another."""
+    calls = [{"id": "1", "name": "read_file", "args": {"file_path": "a.py"}, "status": "success", "result": "x\n"}]
+    first: Json = {"id": "m1", "type": "gemini", "toolCalls": calls}
+    path = chat(tmp_path / "session-1.jsonl", first, first, first | {"id": "m2"}, {"$set": {"messages": [first]}})
+
+    assert len(navigation(events_of(gemini, path))) == 2
+
+
 def test_gemini_calls_that_failed_or_were_cancelled_touch_nothing(tmp_path: Path) -> None:
     calls = [
         {"id": "1", "name": "replace", "args": {"file_path": "a.py"}, "status": "cancelled"},
@@ -445,6 +454,19 @@ def test_a_database_holds_many_sessions_and_each_is_found(opencode_db: Path) -> 
     assert opencode.head(opencode_db / "ses_2") == Head(session="ses_2", cwd="/home/dev/other")
 
 
+@pytest.mark.parametrize("status", ["pending", "running"])
+def test_a_tool_that_never_ran_touched_nothing(opencode_db: Path, status: str) -> None:
+    with contextlib.closing(sqlite3.connect(opencode_db)) as connection:
+        for name, data in connection.execute("SELECT id, data FROM part").fetchall():
+            part = json.loads(data)
+            if "state" in part:
+                part["state"]["status"] = status
+                connection.execute("UPDATE part SET data = ? WHERE id = ?", (json.dumps(part), name))
+        connection.commit()
+
+    assert not [event for event in events_of(opencode, session_of(opencode_db)) if "call" in event.data]
+
+
 def test_what_is_no_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / "opencode.db"
     path.write_bytes(b"this is not SQLite" * 100)
@@ -476,6 +498,25 @@ def test_the_database_is_not_written_to(opencode_db: Path) -> None:
 
 
 # -- Hostile input ----------------------------------------------------------------------------------------
+
+
+def test_no_nul_reaches_an_event(tmp_path: Path) -> None:
+    """PostgreSQL refuses it."""
+    path = rollout(
+        tmp_path / "r.jsonl",
+        says("Fix\0it"),
+        asks("c\0", "x\0"),
+        returns("c\0", "ok"),
+        asks("c2", "exec_command", cmd="cat a\0.py"),
+        returns("c2", "Process exited with code 0\nOutput:\nx\0\n"),
+        cwd="/home/dev\0/shop",
+        cli_version="\0",
+        git={"branch": "\0"},
+    )
+    events = events_of(codex, path)
+
+    assert {event.name for event in events} >= {"session.started", "mark", "tool.run", "shell.run"}
+    assert "\\u0000" not in json.dumps([[event.data, event.context.session] for event in events])
 
 
 def test_secrets_are_redacted(tmp_path: Path) -> None:

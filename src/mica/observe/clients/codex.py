@@ -172,7 +172,6 @@ class Rollout(Teller):
         self.turn_id: str | None = None
         self.turns: set[str] = set()  # that a prompt or a call has begun
         self.pending: dict[str, _Asked] = {}
-        self.told: set[str] = set()  # calls whose events were made
         self.cwd: str | None = None
         self.model: str | None = None
         self.branch: str | None = None
@@ -362,12 +361,10 @@ class Rollout(Teller):
         self._tell(item.id, codex_tools.SHELL, {"command": item.command}, result)
 
     def _returned(self, payload: Payload) -> None:
-        call = payload.call_id
-        if not call or call in self.told:
-            return
+        call = payload.call_id or ""
         asked = self.pending.pop(call, None)
         if asked is None:
-            return
+            return  # `item_completed` has told it already
         output, failed = payload.output, False
         if isinstance(output, list):
             output = joined([part.text for part in output])
@@ -383,7 +380,6 @@ class Rollout(Teller):
 
     def _tell(self, name: str, tool: str, given: object, result: object, *, failed: bool = False) -> None:
         self._begun()
-        self.told.add(name)
         call = Call(id=name, tool=tool, given=given, result=result, failed=failed, cwd=self.cwd)
         self.call(self._named(name), codex_tools.drafts(call, self.files, self.tally))
 

@@ -241,7 +241,7 @@ class Teller:
             event = make_event(
                 identifier,
                 name,
-                fields,
+                {key: _without_nul(value) for key, value in fields.items()},
                 at=at or self.at,
                 context=context or self.context,
                 parent=parent,
@@ -253,6 +253,11 @@ class Teller:
         else:
             self.made.append(event)
         return place
+
+
+def _without_nul(value: object) -> object:
+    """PostgreSQL refuses it, and nobody typed it."""
+    return value.replace("\0", "�") if isinstance(value, str) and "\0" in value else value
 
 
 @lru_cache(maxsize=1_024)
