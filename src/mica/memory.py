@@ -297,7 +297,7 @@ class Memory:
         root: Path | Mapping[Path, Path | None] | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Imported:
-        """Read Claude Code transcripts into this space, in the order given. What was read before is not read twice.
+        """Read coding agents' transcripts into this space, in the order given. What was read before is not read twice.
 
         `root` is the folder that paths of files are relative to, one for all or one for each transcript; where it is
         None, the folder the session worked in first. A file that cannot be read is named in the result; the others go
