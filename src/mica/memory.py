@@ -1133,13 +1133,13 @@ class Opening:
         encoder = self._encoder or chosen(settings.semantic)
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
-        hooks = _hooks_of(target, settings)
+        hooks = hooks_of(target, settings)
         memory = Memory(store, settings=settings, clock=self._clock, encoder=encoder, hooks=hooks)
         await memory.learn_purges()
         return memory
 
 
-def _hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
+def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
     """Where hooks write for a target: beside its file, or beside that of the directory whose place a setting takes."""
     if target is None or str(target) == settings.store:
         return hooks_folder(space_of(Path.cwd(), home=settings.home).file)

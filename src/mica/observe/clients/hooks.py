@@ -100,7 +100,7 @@ class Hearing:
         teller.at = _EPOCH + timedelta(microseconds=line.at)
         teller.number, teller.tally, teller.made = number, tally, []
         cwd = _text(payload, "cwd", "directory") or line.directory
-        self._place(teller, payload, cwd, is_session=event in _STARTS)
+        self._place(teller, payload, cwd)
         if event in _PROMPTS or event in _COMMANDS:
             self._prompt(teller, line, event, payload)
         elif event in _CALLS or event in _FAILED_CALLS:
@@ -133,13 +133,14 @@ class Hearing:
             self._tellers[client] = teller
         return self._tellers[client]
 
-    def _place(self, teller: Teller, payload: Mapping[str, object], cwd: str | None, *, is_session: bool) -> None:
+    def _place(self, teller: Teller, payload: Mapping[str, object], cwd: str | None) -> None:
         if self._kept.root is None and cwd is not None and cwd.startswith("/"):
             self._kept.root = str(self._root_of(Path(cwd)))
         teller.files.root = self._kept.root
         session = session_of(dict(payload)) or "unknown"
         teller.place(session, agent=_text(payload, "agent_id"), branch=None, cwd=cwd)
-        if is_session or not self._kept.prompts:
+        if not self._kept.started:
+            self._kept.started = True
             info = payload.get("info")
             version = _text(payload, "cursor_version") or _text(info, "version")
             teller.start(cwd=cwd, branch=None, version=version)
