@@ -36,7 +36,7 @@ from mica.observe.clients.touching import Draft, Files, digest, verbatim
 TEXT_CHARACTERS_MAX = 1_000_000  # more than a model's window holds; what is longer was not typed
 NEVER = datetime.max.replace(tzinfo=UTC)
 CLAUDE_CODE = "claude-code"
-_UNIQUE = (CLAUDE_CODE,)  # clients whose prompts, calls and answers have names that no other session uses
+_UNIQUE = (CLAUDE_CODE, "codex")  # clients whose prompts, calls and answers have names that no other session uses
 
 
 class _Held(msgspec.Struct, frozen=True):
