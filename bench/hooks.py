@@ -83,7 +83,7 @@ def cpu_ms(command: Sequence[str], payload: Mapping[str, object] | None, stage: 
         ]
         before = Path.cwd()
         os.chdir(folder)
-        process = os.posix_spawn(command[0], command, environment, file_actions=streams)
+        process = os.posix_spawn(command[0], list(command), environment, file_actions=streams)
         os.chdir(before)
         _, status, usage = os.wait4(process, 0)
         check(status == 0, f"{' '.join(command)} ends well")

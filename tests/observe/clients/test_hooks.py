@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +15,19 @@ from hypothesis import strategies as st
 
 from mica.hook import session_of
 from mica.model import Event
+from mica.observe.clients import opencode, readers
 from mica.observe.clients.hooks import OFFER, Hearing
 from mica.observe.clients.records import Tally
 from mica.observe.spool import Line, Remembered
 from mica.walks import walks_of
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "hooks"
-RECORDED = sorted(FIXTURES.glob("*.jsonl"))
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+RECORDED = sorted([*FIXTURES.glob("*/hooks*.jsonl"), *FIXTURES.glob("*/plugin-events.jsonl")])
 BEGIN = 1_794_742_952_000_000
 
 # What the recordings hold, by line: operation, path, lines. Every other line leads nowhere.
 NAVIGATION: dict[str, dict[int, list[str]]] = {
-    "claude-code-2.1.325.hooks": {
+    "claude-code/hooks": {
         7: ["read src/db.py:1-60/60"],
         8: ["read src/auth.py:10-39/120"],
         12: ["read src/db.py:1-5/60", "read src/auth.py:1-3/120"],
@@ -33,29 +36,29 @@ NAVIGATION: dict[str, dict[int, list[str]]] = {
         48: ["edit src/auth.py:52-53/121"],
         51: ["create src/new.py:1-1/1"],
     },
-    "codex-0.166.0.hooks": {
+    "codex/hooks": {
         4: ["read src/auth.py:10-40"],
         6: [*(f"search src/auth.py:{lines}" for lines in ("5-5", "50-51", "54-60")), "read src/db.py:1-3"],
     },
-    "gemini-cli-0.61.0.hooks": {
+    "gemini/hooks": {
         5: ["read src/auth.py:10-40/121"],
         9: [f"search src/auth.py:{line}-{line}/121" for line in (5, 50, 51, *range(54, 61))],
         10: ["list ."],
         13: ["read src/db.py:1-5"],
         16: ["edit src/db.py:3-3/60"],
     },
-    "copilot-cli-1.0.102.hooks-native": {
+    "copilot/hooks-native": {
         4: ["read src/auth.py:10-40"],
         7: ["search src/auth.py"],
         9: ["read src/db.py:1-5"],
         12: ["edit src/db.py"],
     },
-    "copilot-cli-1.0.102.hooks-claude-plugin-format": {
+    "copilot/hooks-claude-plugin-format": {
         3: ["read src/auth.py:10-40"],
         4: ["search src/auth.py"],
         5: ["read src/db.py:1-5"],
     },
-    "opencode-1.18.33.plugin-events": {
+    "opencode/plugin-events": {
         13: ["read src/auth.py:10-39/121"],
         19: ["read src/db.py:1-5"],
         26: ["edit src/auth.py:12-12/121"],
@@ -63,8 +66,12 @@ NAVIGATION: dict[str, dict[int, list[str]]] = {
 }
 
 
+def named(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
 def recorded(path: Path) -> Iterator[tuple[int, Line]]:
-    client = path.name.partition("-")[0]
+    client = path.parent.name.partition("-")[0]
     for number, text in enumerate(path.read_text().splitlines(), start=1):
         payload = json.loads(text)
         event = payload.get("hook_event_name") or payload.pop("_event", None) or payload["k"]
@@ -94,7 +101,7 @@ def shown(event: Event) -> str:
 CLIENTS = ("codex", "gemini", "copilot", "opencode", "cursor")
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECORDED, ids=named)
 def test_every_recorded_line_yields_its_navigation_or_nothing(path: Path) -> None:
     """A-12, TA-02: files, lines and operations in the order of access; nothing is unknown, nothing is an exception."""
     hearings: dict[str, Hearing] = {}
@@ -106,11 +113,11 @@ def test_every_recorded_line_yields_its_navigation_or_nothing(path: Path) -> Non
         if steps := [shown(event) for event in events if event.name.startswith("file.")]:
             found[number] = steps
 
-    assert found == NAVIGATION[path.stem]
+    assert found == NAVIGATION[named(path)]
     assert (tally.unknown, tally.broken) == ({}, 0)
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECORDED, ids=named)
 def test_steps_hang_under_the_prompt_they_followed(path: Path) -> None:
     """A-12: what a hook told is a walk, whatever the client."""
     walks = walks_of(heard([line for _, line in recorded(path)]))
@@ -118,7 +125,7 @@ def test_steps_hang_under_the_prompt_they_followed(path: Path) -> None:
     assert any(walk.steps for walk in walks)
     prompts = {walk.prompt for walk in walks if walk.steps}
     assert prompts <= {"Explain how auth works", '"Explain how auth works"', "/nav:auth focus-me"}
-    steps = sum(len(lines) for lines in NAVIGATION[path.stem].values())
+    steps = sum(len(lines) for lines in NAVIGATION[named(path)].values())
     assert sum(len(walk.steps) for walk in walks) == steps
 
 
@@ -135,7 +142,7 @@ def test_our_own_text_in_a_prompt_is_not_what_somebody_typed() -> None:
     assert not [text for text in texts if "CRYSTAL" in text]
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECORDED, ids=named)
 def test_reading_in_pieces_gives_the_same_events(path: Path) -> None:
     """A crash in between doubles nothing: what is remembered between two ingests is enough."""
     lines = [line for _, line in recorded(path)]
@@ -149,6 +156,46 @@ def test_reading_in_pieces_gives_the_same_events(path: Path) -> None:
 
     once = {event.id: event for event in heard(lines)}
     assert {event.id: event for event in reversed(pieces)} == once, "what came first stands"
+
+
+@pytest.fixture
+def opencode_db(tmp_path: Path) -> Path:
+    """The recorded rows as a database of OpenCode."""
+    file = tmp_path / "opencode.db"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE session (id, directory, version)")
+        connection.execute("CREATE TABLE message (id, session_id, data)")
+        connection.execute("CREATE TABLE part (id, message_id, data)")
+        for text in (FIXTURES / "opencode" / "db-rows.jsonl").read_text().splitlines():
+            row = json.loads(text)
+            belongs = row["message_id" if row["table"] == "part" else "session_id"]
+            values = row["id"], belongs, json.dumps(row["data"])
+            connection.execute(f"INSERT INTO {row['table']} VALUES (?, ?, ?)", values)
+        connection.execute("INSERT INTO session SELECT DISTINCT session_id, '/home/dev/shop', '1.18.33' FROM message")
+        connection.commit()
+    return next(iter(opencode.find(file)))
+
+
+@pytest.mark.parametrize("client", ["codex", "copilot", "gemini", "opencode"])
+def test_a_hook_and_a_transcript_tell_one_event(client: str, request: pytest.FixtureRequest) -> None:
+    """A-12: prompts, calls and closing words have the ids that the transcript of the same session gives them."""
+    name = {"codex": "rollout", "copilot": "events", "gemini": "session"}.get(client, "")
+    path = FIXTURES / client / f"{name}.jsonl" if name else request.getfixturevalue("opencode_db")
+    reader = readers.reader_named(client)
+    written = [event for _, found in reader.read(path, root="/home/dev/shop", tally=Tally()) for event in found]
+    (session,) = {event.context.session for event in written}
+    hooks = FIXTURES / client / {"copilot": "hooks-native", "opencode": "plugin-events"}.get(client, "hooks")
+    told = heard([line for _, line in recorded(hooks.with_suffix(".jsonl"))])
+
+    def of(events: list[Event], *prefixes: str) -> dict[str, tuple[str, object]]:
+        mine = [event for event in events if event.context.session == session and event.name.startswith(prefixes)]
+        return {event.id: (event.name, event.data.get("path")) for event in mine}
+
+    steps = of(told, "file.", "shell.")
+    assert steps
+    assert steps == of(written, "file.", "shell.")
+    assert of(told, "mark", "session.started").keys() <= of(written, "mark", "session.started").keys()
+    assert any(event.origin == "user" for event in told)
 
 
 JUNK = st.recursive(

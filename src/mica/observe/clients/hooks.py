@@ -23,8 +23,9 @@ from mica.observe.clients import (
     gemini_tools,
     opencode_tools,
 )
-from mica.observe.clients.claude_prompts import Command, Prompt, typed
+from mica.observe.clients.claude_prompts import typed as typed_into_claude
 from mica.observe.clients.claude_records import Message, Record
+from mica.observe.clients.prompts import Command, Prompt, typed
 from mica.observe.clients.records import Tally
 from mica.observe.clients.telling import CLAUDE_CODE, Teller, label
 from mica.observe.clients.touching import Call, Draft, Files, digest
@@ -34,8 +35,7 @@ OFFER = "offer.made"  # what an agent was shown by a hook, or would have been, h
 REMEMBERED_MAX = 10_000  # of anything, in one session
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_COMMAND = re.compile(r"/([A-Za-z][\w:.-]*(?:/[\w:.-]+)?)(?:\s+(.*))?", re.DOTALL)
-_HOOK_CONTEXT = re.compile(r"<hook_context>.*?</hook_context>\s*", re.DOTALL)  # our own text, as Gemini gives it back
+_COMMAND = re.compile(r"/([A-Za-z][\w:.-]{0,100})(?:\s+(.*))?", re.DOTALL)
 
 NAMES = {"claude": CLAUDE_CODE}  # of clients, where hooks and transcripts call them differently
 TOOLS: dict[str, Callable[[Call, Files, Tally], list[Draft]]] = {
@@ -204,6 +204,8 @@ class Hearing:
         failed = failed or _says_failed(result)
         name = _text(payload, "tool_use_id", "callID") or self._nth(payload, [given, failed])
         call = Call(id=name, tool=tool, given=given, result=result, failed=failed, cwd=cwd)
+        if line.client == "codex":  # whose calls have their names within a turn
+            name = f"{turn or teller.session}:{name}"
         teller.call(name, TOOLS[line.client](call, teller.files, teller.tally))
 
     def _nth(self, payload: Mapping[str, object], value: object) -> str:
@@ -252,10 +254,10 @@ def _said(client: str, event: str, payload: Mapping[str, object]) -> Prompt | Co
         text = _parts(payload.get("output"))
     if text is None:
         return None
-    if client == "gemini":
-        text = _HOOK_CONTEXT.sub("", text)
-    said = typed(Record(message=Message(content=text)))
-    if isinstance(said, Prompt) and (command := _COMMAND.fullmatch(said.text.strip())):
+    if client != "claude":
+        return typed(client, text)
+    said = typed_into_claude(Record(message=Message(content=text)))
+    if isinstance(said, Prompt) and (command := _COMMAND.fullmatch(said.text)):  # a hook sees it as it was typed
         return Command(command[1], (command[2] or "").strip())
     return said
 
