@@ -966,7 +966,7 @@ def ids_by_line(recording: Path) -> dict[int, set[str]]:
 
 
 def calls_by_result(recording: Path) -> dict[int, set[int]]:
-    """The lines with the calls that each line answers; for closing words, those with the prompts that name their turn."""
+    """The lines with the calls that each line answers; for closing words, those with the prompts of their turn."""
     asked: dict[str, int] = {}
     answered: dict[int, set[int]] = {}
     prompts: set[int] = set()
