@@ -27,6 +27,10 @@ async def test_a_walk_has_the_steps_of_its_prompt_in_the_order_of_access(tmp_pat
     ]
     assert walk.touched == ("src/db.py", "src/auth.py")
     assert all(step.tokens and step.content_hash for step in walk.steps if not step.failed)
+    assert len(walk.answers) == 7
+    assert walk.answers[0].context_tokens == 3_566
+    (shell,) = {step.call for step in walk.steps if step.call in walk.printed}
+    assert walk.printed[str(shell)] == 36
     assert walk.at < walk.steps[0].at <= walk.ended_at
 
 
@@ -85,8 +89,7 @@ async def test_a_workflow_reports_its_files_by_one_call(memory: mica.Memory) -> 
         ("read", "src/gone.py", None, True),
     ]
     assert (second.id, second.outcome) == (open_end.id, "unknown")
-    events = await memory.events(EventQuery(names=("mark",)))
-    assert [dict(event.context.labels) for event in events] == [{"workflow": "adw_build"}] * 2
+    assert [walk.task for walk in (first, second)] == ["adw_build"] * 2
     memory.outcome(open_end, "failure")
     assert [walk.outcome for walk in walks_of(await memory.events(EventQuery(limit=None)))] == ["success", "failure"]
 

@@ -34,6 +34,7 @@ from mica.observe import guards
 from mica.observe.context import Here
 from mica.select.chains import Comparison, Difference, Failure, Impact, compare
 from mica.select.follow import Following
+from mica.select.navigation.places import Lines, Place, Places
 from mica.select.overview import Overview
 from mica.select.rank import Hit
 from mica.select.references import Resolved
@@ -73,6 +74,7 @@ __all__ = [
     "InvalidInput",
     "InvalidSettings",
     "LawBroken",
+    "Lines",
     "LogImported",
     "Mark",
     "Memory",
@@ -85,6 +87,8 @@ __all__ = [
     "NotAStore",
     "Overview",
     "Passage",
+    "Place",
+    "Places",
     "Progress",
     "PromptTooLong",
     "Purged",

@@ -390,7 +390,8 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
     share = made.get("holdout")
     if isinstance(share, int | float) and _share_of(session or prompt) < share:
         return "", {**offered, "held_out": True}
-    return "\n".join([_text(made, "head"), *(_text(places[index], "text") for index in chosen)]).strip(), offered
+    text = "\n".join([_text(made, "head"), *(_text(places[index], "text") for index in chosen)]).strip()
+    return text, {**offered, "characters": len(text)}
 
 
 def chosen_places(made: dict[str, object], prompt: str) -> list[int]:

@@ -25,6 +25,7 @@ from mica.errors import InvalidEvent, InvalidInput, MicaError, StoreError, Unkno
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.llm.embeddings import Encoder, chosen
+from mica.llm.prices import prices
 from mica.model import (
     CRYSTAL,
     EMPTY,
@@ -84,7 +85,7 @@ from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
 from mica.store.space import is_address, space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
-from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of
+from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of, latest_directory
 
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
@@ -93,6 +94,9 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.inject.now import Applied, Proposal
     from mica.inject.purge import Purging
     from mica.llm.models import Models
+    from mica.select.navigation.places import Places
+    from mica.select.replaying import Replay
+    from mica.select.reporting import Period, Report
     from mica.store.ingesting import Ingested, Ingesting
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
@@ -370,7 +374,7 @@ class Memory:
         if outcome not in OUTCOMES:
             raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
         told = [fields_of(step) for step in steps]
-        here = self.here.context.with_({} if workflow is None else {"workflow": workflow}, session, agent)
+        here = self.here.context.with_(session=session, agent=agent, task=workflow)
         with Scope(self._space, lambda: Here(here, None)):  # a walk is a chain of its own
             walk = self.mark(task, tags=("prompt",), origin="user", at=at)
             for name, fields, failed in told:
@@ -560,6 +564,25 @@ class Memory:
         return await search(
             self._store, query, limit=limit, now=now, zone=self._settings.zone(), filters=filters, **likeness
         )
+
+    async def navigate(
+        self, task: str, *, limit: int = 10, session: str | None = None, root: Path | None = None
+    ) -> Places:
+        """The files that a task will probably need, with the lines to begin at, how sure that is and why; best first.
+
+        Only files of the working tree at `root` as it is now, which is that of the current directory unless given.
+        What was done earlier in `session` counts most; without it, the session of the current block. `missing` of the
+        answer names what could not be looked at. Without any history, names and words alone decide.
+        """
+        if not isinstance(task, str):
+            raise InvalidInput(f"a task is a text, not {task!r}")
+        from mica.select.navigation.navigating import Navigating
+
+        await self._stored()
+        folder = space_of(Path.cwd() if root is None else root, home=self._settings.home).root
+        navigating = Navigating(self._store, folder)
+        session = self.here.context.session if session is None else session
+        return await navigating.places(task, limit=limit, session=session, now=self._clock())
 
     def _moment(self, given: datetime | str | None, now: datetime) -> datetime | None:
         if isinstance(given, str):
@@ -931,6 +954,35 @@ class Memory:
         return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
     # -- Keep -------------------------------------------------------------------------------------------------
+
+    async def replay_walks(
+        self, *, root: Path | None = None, on_progress: Callable[[int], None] = lambda done: None
+    ) -> Replay:
+        """What offering paths would have been worth over this space's own history, learning only from the past.
+
+        Files are seen as they were in the git history at `root`, which is the directory of the latest session unless
+        given. Without one, a file can be offered once somebody has opened it; `missing` of the answer says so.
+        """
+        from mica.inject.offers import offer
+        from mica.select.navigation.rewalking import rewalked
+
+        events = await self.events(EventQuery(limit=None))
+        where = latest_directory(events) if root is None else root
+        return await asyncio.to_thread(rewalked, events, where, render=offer, prices=prices(), on_progress=on_progress)
+
+    async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
+        """A day's or a week's work before `until`, beside the period before it, with the arms of all that was offered.
+
+        The arms are compared over the last eight weeks, since a day has too few tasks to tell anything.
+        """
+        from mica.select.reporting import ARMS_SPAN, LENGTHS, report
+
+        if period not in LENGTHS:
+            raise InvalidInput(f"no period is called {period!r}; there are {', '.join(LENGTHS)}")
+        now = self._clock()
+        end = self._moment(until, now) or now
+        events = await self.events(EventQuery(since=end - ARMS_SPAN, until=end, limit=None))
+        return report(events, period=period, until=end, prices=prices())
 
     @property
     def space(self) -> str:

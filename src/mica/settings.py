@@ -51,6 +51,25 @@ class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When what agents walk becomes a trail, and when a trail fades. `docs/trails.md` says what the numbers do."""
+
+    learn: bool = True  # from walks, once a day; `mica trails learn off` switches it for one space
+    auto: bool = True  # crystallize what passes the gate: it gets a name, nothing is written into the project
+    runs: Annotated[int, msgspec.Meta(ge=1)] = 3  # that a candidate needs
+    sessions: Annotated[int, msgspec.Meta(ge=1)] = 2  # in which they were
+    hot: Share = 0.90  # of success, by a smoothed bound
+    crystallize: Share = 0.95
+    suspend: Share = 0.80  # below it nobody is told of a trail
+    overlap: Share = 0.80  # of files, above which two trails are one
+    similar: Share = 0.75  # of steps, from which a walk is taken for a trail
+    words: Share = 0.60  # of a trail's own words, from which a task is taken for its kind
+    half_life_days: Days = 30  # unused, after which it is worth half
+    cold: Share = 0.25  # of its worth, below which it is archived
+    archive_days: Days = 60  # unused, after which it is archived; nothing is deleted
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,7 +83,7 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     # Names that are kept for good: what memory rests on, and what clients observe of an agent's work.
     keep: tuple[str, ...] = tuple(
         "mark brief transcript.* log.* event.* prompt* step* outcome* judgment* crystal* teaching* trail* "
-        "offer* task.* file.* shell.* command.* tool.* turn.* session.* model.*".split()
+        "offer* file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
     )
 
 
@@ -158,6 +177,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     observe: ObserveSettings = ObserveSettings()
     crystals: CrystalSettings = CrystalSettings()
     retention: RetentionSettings = RetentionSettings()
+    trails: TrailSettings = TrailSettings()
     models: ModelsSettings = ModelsSettings()
     keys: dict[str, Secret] = {}  # of the providers that are named, from their variables
     semantic: Literal["auto", "on", "off"] = "auto"  # whether meaning counts in search; auto: when it is installed

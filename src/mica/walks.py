@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -25,8 +26,12 @@ STEPS: dict[str, Operation] = {
     "file.search": "search",
     "file.list": "list",
 }
+STARTED = "session.started"
 TURN = "turn.started"  # a turn that nobody typed
 COMMAND = "command.run"  # a slash command in the place of a prompt
+SHELL = "shell.run"
+ANSWER = "model.answer"
+OFFER = "offer"  # paths that a prompt was answered with, or would have been: {"paths", "tokens", "held_out"}
 OUTCOME = "task.outcome"  # what somebody said of a task: {"outcome": "success", "reason": …}
 OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "partial", "unknown")
 
@@ -41,9 +46,27 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     total_lines: int | None = None
     tokens: int | None = None
     content_hash: str | None = None  # of the text that was shown
+    pattern: str | None = None  # of a trail: any file that fits it may stand here, and `path` was the latest
     failed: bool = False
+    call: str | None = None  # the tool call that it was a part of
     at: datetime
     event: EventId
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of a model, and how many tokens it had before it."""
+
+    at: datetime
+    model: str | None = None
+    context_tokens: int = 0
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What mica told an agent about a prompt. Held out, it was decided and not said, for comparison."""
+
+    paths: tuple[str, ...]
+    tokens: int = 0
+    held_out: bool = False
 
 
 class Walk(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +79,12 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     agent: str | None = None
     steps: tuple[Step, ...] = ()
+    printed: dict[str, int] = {}  # tokens that each shell command showed, by call
+    answers: tuple[Answer, ...] = ()
+    offer: Offer | None = None
     outcome: Outcome = "unknown"  # until somebody says so (TA-09)
+    committed: bool = False  # whether what it led to was committed
+    task: str | None = None  # what the context calls it, as in adw_build
 
     @property
     def touched(self) -> tuple[str, ...]:
@@ -74,7 +102,6 @@ def step_of(event: Event) -> Step | None:
     path = data.get("path")
     if not isinstance(path, str) or not path:
         return None
-    content_hash = data.get("content_hash")
     return Step(
         path=path,
         operation=operation,
@@ -82,8 +109,9 @@ def step_of(event: Event) -> Step | None:
         end_line=_number(data.get("end_line")),
         total_lines=_number(data.get("total_lines")),
         tokens=_number(data.get("tokens")),
-        content_hash=content_hash if isinstance(content_hash, str) else None,
+        content_hash=_text(data.get("content_hash")),
         failed=event.error,
+        call=_text(data.get("call")),
         at=event.at,
         event=event.id,
     )
@@ -123,6 +151,22 @@ class _Told(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 _TOLD = _Told.__struct_fields__
 
 
+def _answer(event: Event) -> Answer:
+    data = event.data
+    read = [_number(data.get(name)) or 0 for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens")]
+    return Answer(at=event.at, model=_text(data.get("model")), context_tokens=sum(read))
+
+
+def _offer(event: Event) -> Offer:
+    data = event.data
+    paths = data.get("paths")
+    return Offer(
+        paths=tuple(path for path in paths if isinstance(path, str)) if isinstance(paths, list) else (),
+        tokens=_number(data.get("tokens")) or 0,
+        held_out=data.get("held_out") is True,
+    )
+
+
 def walks_of(events: Iterable[Event]) -> list[Walk]:
     """The walks in these events, which come in order of time; oldest first. What no prompt led to is left out."""
     prompts: dict[EventId, tuple[Event, str]] = {}
@@ -136,15 +180,36 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
     return [_walk(event, prompt, followed.get(id, ())) for id, (event, prompt) in prompts.items()]
 
 
+def latest_directory(events: Iterable[Event]) -> Path | None:
+    """Where the latest session worked, if that directory is still there."""
+    found = None
+    for event in events:
+        if event.name == STARTED and isinstance(cwd := event.data.get("cwd"), str):
+            found = cwd
+    path = None if found is None else Path(found)
+    return path if path is not None and path.is_absolute() and path.is_dir() else None
+
+
 def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
     steps: list[Step] = []
-    ended_at, outcome = event.at, "unknown"
+    answers: list[Answer] = []
+    printed: dict[str, int] = {}
+    offer: Offer | None = None
+    ended_at, outcome, committed = event.at, "unknown", False
     for later in followed:
         ended_at = max(ended_at, later.at)
         if (step := step_of(later)) is not None:
             steps.append(step)
         elif later.name == OUTCOME and (said := later.data.get("outcome")) in OUTCOMES:
             outcome = str(said)
+        elif later.name == OFFER:
+            offer = _offer(later)
+        elif later.name == ANSWER:
+            answers.append(_answer(later))
+        elif later.name == SHELL and (call := _text(later.data.get("call"))):
+            printed[call] = _number(later.data.get("tokens")) or 0
+        elif later.name == MARK and "commit" in _tags(later):
+            committed = True
     return Walk(
         id=event.id,
         prompt=prompt,
@@ -153,7 +218,12 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
         session=event.context.session,
         agent=event.context.agent,
         steps=tuple(steps),
+        printed=printed,
+        answers=tuple(answers),
+        offer=offer,
         outcome=msgspec.convert(outcome, Outcome),
+        committed=committed,
+        task=event.context.task,
     )
 
 
@@ -161,12 +231,20 @@ def _prompt(event: Event) -> str | None:
     """What was asked, where an event begins a turn."""
     data = event.data
     if event.name == MARK:
-        tags = data.get("tags")
-        return str(data.get("text", "")) if isinstance(tags, list) and "prompt" in tags else None
+        return str(data.get("text", "")) if "prompt" in _tags(event) else None
     if event.name == COMMAND:
         return str(data.get("text") or f"/{data.get('name')}")
     return "" if event.name == TURN else None
 
 
+def _tags(event: Event) -> list[object]:
+    tags = event.data.get("tags")
+    return tags if isinstance(tags, list) else []
+
+
 def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -37,6 +37,7 @@ from mica.store.matching import matcher
 from mica.store.protocol import LATEST_MARKS, Sizes, affordable, broken_lineage, check_event, gathered
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
+from mica.trails import Lesson, Trail, TrailQuery
 from mica.words import terms, words
 
 
@@ -50,6 +51,8 @@ class EphemeralStore:
         self._counts: dict[int, Counter[str]] = {}  # terms of each searchable event, by position
         self._derived = Derived()
         self._vectors: dict[int, tuple[str, bytes]] = {}  # of marks, by position, with the model that made each
+        self._trails: list[Trail] = []
+        self._learned = 0  # the position up to which
         self._work: dict[tuple[str, str], _Row] = {}
         self._outstanding = Outstanding()
         self._generation = 0
@@ -275,6 +278,29 @@ class EphemeralStore:
         ]
         return missing[:limit]
 
+    async def save_trails(self, trails: Sequence[Trail], lesson: Lesson) -> bool:
+        self._check_open()
+        if lesson.generation != self._generation or lesson.position < self._learned:
+            return False
+        self._trails, self._learned = list(trails), lesson.position
+        return True
+
+    async def lesson(self) -> Lesson:
+        self._check_open()
+        return Lesson(position=self._learned, generation=self._generation)
+
+    async def trails(self, query: TrailQuery) -> list[Trail]:
+        self._check_open()
+        found = [
+            trail for trail in self._trails if query.slug in (None, trail.slug) and query.shape in (None, trail.shape)
+        ]
+        by_runs = query.order == "runs"
+        found.sort(key=lambda trail: trail.key)
+        found.sort(
+            key=lambda trail: (trail.runs, trail.last_at) if by_runs else (trail.last_at, trail.runs), reverse=True
+        )
+        return found[: query.limit]
+
     async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
         self._check_open()
         check_words(kind=kind, about=about)
@@ -349,6 +375,7 @@ class EphemeralStore:
         self._check_open()
         self._counts.clear()
         self._vectors.clear()
+        self._trails, self._learned = [], 0
         for event in self._log:
             self._index(event)
         self._derived = derived(self._log)
@@ -369,6 +396,8 @@ class EphemeralStore:
             self._vectors.pop(position, None)
         self._derived = derived(self._log)
         self._generation += bool(content)
+        if content:
+            self._trails, self._learned = [], 0
         return len(content)
 
     async def keep_purge(self, purge: Purge) -> None:

@@ -42,7 +42,7 @@ from mica.model import (
     split_id,
     utc_now,
 )
-from mica.store import postgres_crystals, postgres_texts, postgres_work
+from mica.store import postgres_crystals, postgres_texts, postgres_trails, postgres_work
 from mica.store.encoding import near, remember
 from mica.store.postgres_append import (
     CHUNK_EVENTS,
@@ -86,6 +86,7 @@ from mica.store.protocol import (
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words
+from mica.trails import Lesson, Trail, TrailQuery
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -440,6 +441,23 @@ class PostgresStore:
     async def vectors(self, connection: Connection, model: str, *, after: int = 0, limit: int) -> Vectors:
         return await postgres_texts.vectors(connection, self._number, model, after=after, limit=limit)
 
+    async def save_trails(self, trails: Sequence[Trail], lesson: Lesson) -> bool:
+        async def once() -> bool:
+            async with self._transaction(WRITE) as connection:
+                await self._lock(connection)
+                return await postgres_trails.save(connection, self._number, trails, lesson)
+
+        async with self._appending:
+            return await self._patiently(once)
+
+    @reading
+    async def lesson(self, connection: Connection) -> Lesson:
+        return await postgres_trails.lesson_of(connection, self._number)
+
+    @reading
+    async def trails(self, connection: Connection, query: TrailQuery) -> list[Trail]:
+        return await postgres_trails.found(connection, self._number, query)
+
     @reading
     async def without_vector(self, connection: Connection, model: str, *, limit: int) -> list[tuple[int, str]]:
         missing = await postgres_texts.without_vector(connection, self._number, model, limit=limit)
@@ -591,6 +609,7 @@ class PostgresStore:
             for table in ("postings", "texts", "vectors"):
                 await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._number, timeout=LONG_S)
             await postgres_crystals.clear(connection, self._number)
+            await postgres_trails.clear(connection, self._number)
             reads = self._reads(connection)
             crystallizing = Crystallizing(writing, reads)
             async for batch in reads.whole_log():

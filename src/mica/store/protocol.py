@@ -39,6 +39,7 @@ from mica.model import (
 )
 from mica.store.purging import Purge
 from mica.teachings import PROMOTED, WITHDRAWN, teaching_of, withdrawal_of
+from mica.trails import Lesson, Trail, TrailQuery
 from mica.words import terms, words
 
 LATEST_MARKS = 1_000  # among which the latest are looked for that no crystal covers
@@ -164,6 +165,19 @@ class Store(Protocol):
 
     async def without_vector(self, model: str, *, limit: int) -> list[tuple[int, str]]:
         """Position and text of marks that this model was not asked about, the latest first."""
+
+    async def save_trails(self, trails: Sequence[Trail], lesson: Lesson) -> bool:
+        """Keep trails that were learned up to a position, in place of all others, and say whether they are kept.
+
+        They are not when others were learned from more of the log, or when something was purged since the lesson
+        began: what was read may be gone. Every purge and every rebuild forgets all trails.
+        """
+
+    async def lesson(self) -> Lesson:
+        """Up to which position trails were learned, 0 when they were not; and the generation, as it is now."""
+
+    async def trails(self, query: TrailQuery) -> list[Trail]:
+        """The trails that fit, in the order that the query asks for, then by key."""
 
     async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
         """See to it that this work is done at that time or soon after. Of two plans for the same, the earlier counts.

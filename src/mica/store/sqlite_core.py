@@ -45,7 +45,7 @@ from mica.model import (
     split_id,
     utc_now,
 )
-from mica.store import sqlite_crystals, sqlite_query, sqlite_texts, sqlite_work
+from mica.store import sqlite_crystals, sqlite_query, sqlite_texts, sqlite_trails, sqlite_work
 from mica.store.encoding import (
     CACHE_ENTRIES_MAX,
     INLINE_BYTES_MAX,
@@ -69,6 +69,7 @@ from mica.store.sqlite_file import COLUMNS, Key, Row, as_json, open_file, transl
 from mica.store.sqlite_purge import bury, truncate_log
 from mica.store.sqlite_words import Words
 from mica.store.work import check_lease, check_moment, check_words
+from mica.trails import Lesson, Trail, TrailQuery
 
 PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
 BURY_BLOCKS = 4  # written anew in one transaction: some 100 ms, as long as a step of ageing
@@ -290,6 +291,18 @@ class SqliteCore:
             found = self._at(sqlite_texts.without_vector(self._connection, model, limit=limit))
             return [(event.position or 0, searchable_text(event) or "") for event in reversed(found)]
 
+    def save_trails(self, trails: Sequence[Trail], lesson: Lesson) -> bool:
+        with self._writing():
+            return sqlite_trails.save(self._connection, trails, lesson)
+
+    def lesson(self) -> Lesson:
+        with self._reading():
+            return sqlite_trails.lesson_of(self._connection)
+
+    def trails(self, query: TrailQuery) -> list[Trail]:
+        with self._reading():
+            return sqlite_trails.found(self._connection, query)
+
     def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         with self._reading():
             found = sqlite_texts.around(self._connection, positions, neighbours=neighbours)
@@ -425,6 +438,7 @@ class SqliteCore:
         with self._writing():
             sqlite_texts.clear(self._connection)
             sqlite_crystals.clear(self._connection)
+            sqlite_trails.clear(self._connection)
             if self._blocks.is_used:
                 self._blocks.remap()
             self._forget()

@@ -14,13 +14,14 @@ from mica.store.protocol import Store
 from mica.store.purging import Selection, find
 from mica.testing.builders import START_AT, build
 from mica.testing.crystals import CrystalContract
+from mica.testing.trails import TrailContract
 from mica.words import terms
 
 HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease that outlasts a test, and one that is over at once
 TOLD = Tombstone(purge=build(1_000).id, reason="leaked")
 
 
-class StoreContract(CrystalContract):
+class StoreContract(CrystalContract, TrailContract):
     """Inherit, and give a fixture `store` that yields a new, empty store."""
 
     # -- Append -----------------------------------------------------------------------------------------------

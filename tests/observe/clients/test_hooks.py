@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,10 +17,10 @@ from hypothesis import strategies as st
 from mica.hook import session_of
 from mica.model import Event
 from mica.observe.clients import opencode, readers
-from mica.observe.clients.hooks import OFFER, Hearing
+from mica.observe.clients.hooks import BRIEFED, Hearing
 from mica.observe.clients.records import Tally
 from mica.observe.spool import Line, Remembered
-from mica.walks import walks_of
+from mica.walks import Offer, walks_of
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RECORDED = sorted([*FIXTURES.glob("*/hooks*.jsonl"), *FIXTURES.glob("*/plugin-events.jsonl")])
@@ -326,9 +327,20 @@ def test_what_an_agent_was_shown_is_recorded_as_recalled() -> None:
         offered={"kind": "session", "receipt": "r1"},
     )
 
-    (offer,) = [event for event in Hearing().take(line, tally=Tally()) if event.name == OFFER]
+    (shown,) = [event for event in Hearing().take(line, tally=Tally()) if event.name == BRIEFED]
 
-    assert (offer.origin, offer.data) == ("recalled", {"kind": "session", "receipt": "r1"})
+    assert (shown.origin, shown.data) == ("recalled", {"receipt": "r1"})
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_what_a_prompt_was_offered_belongs_to_its_walk(held_out: bool) -> None:
+    """A-18, TA-06: both arms are recorded, so that they can be compared."""
+    offered: dict[str, object] = {"kind": "prompt", "paths": ["a.py"], "characters": 44, "held_out": held_out}
+    asked = tool("claude", "UserPromptSubmit", 1, prompt="go", prompt_id="p1")
+
+    (walk,) = walks_of(Hearing().take(msgspec.structs.replace(asked, offered=offered), tally=Tally()))
+
+    assert walk.offer == Offer(paths=("a.py",), tokens=11, held_out=held_out)
 
 
 def test_a_turn_that_began_before_we_listened_keeps_its_steps_together() -> None:

@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
 
 from mica.hook import PASSED_OVER, session_of
-from mica.model import Event, Origin
+from mica.model import Event
 from mica.observe.clients import (
     claude_tools,
     codex_tools,
@@ -30,8 +29,10 @@ from mica.observe.clients.records import Tally
 from mica.observe.clients.telling import CLAUDE_CODE, Teller, label
 from mica.observe.clients.touching import Call, Draft, Files, digest
 from mica.observe.spool import Line, Remembered
+from mica.walks import OFFER
 
-OFFER = "offer.made"  # what an agent was shown by a hook, or would have been, had it not been held out
+BRIEFED = "session.briefed"  # a hook showed a brief: {"receipt"}
+CHARACTERS_A_TOKEN = 4  # of lines with paths; a hook has no time to count
 REMEMBERED_MAX = 10_000  # of anything, in one session
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -110,9 +111,7 @@ class Hearing:
         elif event in _ENDS:
             teller.end(_text(payload, "reason"))
         if line.offered:
-            fields = cast(dict[str, object], _plain(line.offered))
-            origin: Origin = "recalled"
-            teller.make(f"offer:{teller.session}:{line.at}", OFFER, fields, parent=teller.parent, origin=origin)
+            self._offer(teller, line, line.offered)
         return teller.made
 
     def remembered(self) -> Remembered:
@@ -183,6 +182,18 @@ class Hearing:
             name = teller.closing_name(text.strip()) if teller.client == CLAUDE_CODE else turn
             teller.hold_closing(name, text.strip())
         teller.release()
+
+    def _offer(self, teller: Teller, line: Line, offered: Mapping[str, object]) -> None:
+        """What the agent was shown, or would have been, had it not been held out: recalled, never evidence."""
+        fields: dict[str, object] = {"receipt": _text(offered, "receipt")}
+        name = BRIEFED
+        if offered.get("kind") == "prompt":
+            paths, characters = offered.get("paths"), offered.get("characters")
+            told = [label(path) for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
+            tokens = characters // CHARACTERS_A_TOKEN if isinstance(characters, int) else 0
+            name, fields = OFFER, {"paths": told, "tokens": tokens, "held_out": offered.get("held_out") is True}
+        key = f"offer:{teller.session}:{line.at}"
+        teller.make(key, name, fields, parent=teller.parent, origin="recalled")
 
     # -- What was done
 
@@ -297,18 +308,3 @@ def _text(fields: object, *names: str) -> str | None:
 
 def _first(fields: Mapping[str, object], *names: str) -> object:
     return next((fields[name] for name in names if fields.get(name) is not None), None)
-
-
-def _plain(value: object) -> object:
-    """A value of a foreign program without what no store can hold."""
-    match value:
-        case str():
-            return label(value)
-        case dict():
-            return {label(str(key)): _plain(inner) for key, inner in value.items()}
-        case list():
-            return [_plain(inner) for inner in value[:100]]
-        case bool() | int() | None:
-            return value
-        case _:
-            return None

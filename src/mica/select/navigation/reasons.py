@@ -1,0 +1,53 @@
+"""Why a file is offered, in words."""
+
+from __future__ import annotations
+
+from mica.select.navigation.past import Past
+from mica.select.navigation.places import Tier
+from mica.select.navigation.signals import Signals
+
+QUOTED_CHARACTERS = 60
+STRONG = 0.25  # of a signal's best score, from which on it is a reason
+REASONS_MAX = 3
+
+
+def reasons_for(path: str, found: Signals, past: Past, *, among: list[str]) -> tuple[str, ...]:
+    """What speaks for this file, the strongest kind first. `among` are the files offered with it."""
+    told: list[str] = []
+    if path in found.mentions.paths or path in found.mentions.names:
+        told.append("named in the prompt")
+    elif path in found.mentions.folders:
+        told.append("in a folder that the prompt names")
+    if path in found.mentions.symbols:
+        told.append("defines a name of the prompt")
+    if path in found.scores["session"]:
+        told.append("this session")
+    if strong(found, "prompts", path):
+        told.append(f"similar task: {_quoted(found.similar.best[path])}")
+    if strong(found, "subjects", path):
+        told.append(f"changed for {_quoted(found.subjects.best[path])}")
+    if strong(found, "content", path) or strong(found, "path_words", path):
+        told.append("words of the prompt")
+    if strong(found, "walk", path) and (other := past.companion(path, among)):
+        told.append(f"read together with {other}")
+    if not told:
+        told.append("used lately" if path in found.scores["recent"] else "words of the prompt")
+    return tuple(told[:REASONS_MAX])
+
+
+def tier_of(path: str, found: Signals) -> Tier:
+    """How it was found (K-05)."""
+    if path in found.mentions.paths or path in found.mentions.names or path in found.mentions.symbols:
+        return "named"
+    walked = ("session", "prompts", "subjects", "walk")
+    return "walked" if any(path in found.scores[signal] for signal in walked) else "words"
+
+
+def strong(found: Signals, signal: str, path: str) -> bool:
+    scores = found.scores[signal]
+    return path in scores and scores[path] >= STRONG * max(scores.values())
+
+
+def _quoted(text: str) -> str:
+    text = " ".join(text.split())
+    return f"«{text if len(text) <= QUOTED_CHARACTERS else text[: QUOTED_CHARACTERS - 1] + '…'}»"
