@@ -79,7 +79,8 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     client, event = _asked(words)
     here.home, settings = _configured(environment)
     project = environment.get(b"CLAUDE_PROJECT_DIR", b"") if client == "claude" else b""
-    directory = project if project.startswith(b"/") else posix.getcwdb()
+    project = project if project.startswith(b"/") else b""
+    directory = project or posix.getcwdb()
     if _is_off(here, directory, settings) and (project or _speaks_of(raw, directory)):
         return ""  # before anything is decoded: who switched it off pays for nothing
     payload = _decoded(raw)
