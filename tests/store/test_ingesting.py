@@ -25,7 +25,7 @@ from mica.settings import Settings
 from mica.walks import walks_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-CLAUDE = FIXTURES / "claude-code" / "hooks.jsonl"
+CLAUDE = FIXTURES / "hooks" / "claude-code.jsonl"
 BEGIN = 1_794_742_952_000_000
 
 

@@ -14,9 +14,9 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.importing import planned
 from mica.cli.observing import hook_failures
 from mica.cli.output import Output, Span, json_option, memory_command, size
+from mica.cli.planning import planned, usual_places
 from mica.inject.lines import counted
 from mica.memory import Memory
 from mica.observe.spool import Spools, hooks_folder
@@ -43,7 +43,7 @@ async def doctor(memory: Memory, output: Output) -> None:
             f"{counted(waiting_events, 'event')} ({size(waiting_bytes)}) on the way: another process writes just now"
         )
     if waiting:
-        advice.append(f"{counted(len(waiting), 'transcript')} with something new: run `mica import claude-code`")
+        advice.append(f"{counted(len(waiting), 'transcript')} with something new: run `mica import`")
     if unread:
         advice.append(f"{counted(unread, 'mark')} without a vector yet: run `mica embed`, or let a process stay")
     settings = load_settings()
@@ -92,9 +92,7 @@ async def doctor(memory: Memory, output: Output) -> None:
 def _transcripts_of(location: str) -> list[Path]:
     """The transcripts that belong into this space."""
     settings = load_settings()
-    if not settings.transcripts.is_dir():
-        return []
-    found = planned(settings.transcripts, settings=settings, into=None)
+    found = planned(usual_places(settings), settings=settings, into=None)
     return [file for plan in found.plans if str(plan.target) == location for file in plan.files]
 
 

@@ -23,12 +23,12 @@ from mica.observe.spool import Line, Remembered
 from mica.walks import Offer, walks_of
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-RECORDED = sorted([*FIXTURES.glob("*/hooks*.jsonl"), *FIXTURES.glob("*/plugin-events.jsonl")])
+RECORDED = sorted((FIXTURES / "hooks").glob("*.jsonl"))
 BEGIN = 1_794_742_952_000_000
 
 # What the recordings hold, by line: operation, path, lines. Every other line leads nowhere.
 NAVIGATION: dict[str, dict[int, list[str]]] = {
-    "claude-code/hooks": {
+    "claude-code": {
         7: ["read src/db.py:1-60/60"],
         8: ["read src/auth.py:10-39/120"],
         12: ["read src/db.py:1-5/60", "read src/auth.py:1-3/120"],
@@ -37,29 +37,29 @@ NAVIGATION: dict[str, dict[int, list[str]]] = {
         48: ["edit src/auth.py:52-53/121"],
         51: ["create src/new.py:1-1/1"],
     },
-    "codex/hooks": {
+    "codex": {
         4: ["read src/auth.py:10-40"],
         6: [*(f"search src/auth.py:{lines}" for lines in ("5-5", "50-51", "54-60")), "read src/db.py:1-3"],
     },
-    "gemini/hooks": {
+    "gemini": {
         5: ["read src/auth.py:10-40/121"],
         9: [f"search src/auth.py:{line}-{line}/121" for line in (5, 50, 51, *range(54, 61))],
         10: ["list ."],
         13: ["read src/db.py:1-5"],
         16: ["edit src/db.py:3-3/60"],
     },
-    "copilot/hooks-native": {
+    "copilot-native": {
         4: ["read src/auth.py:10-40"],
         7: ["search src/auth.py"],
         9: ["read src/db.py:1-5"],
         12: ["edit src/db.py"],
     },
-    "copilot/hooks-claude-plugin-format": {
+    "copilot-plugin": {
         3: ["read src/auth.py:10-40"],
         4: ["search src/auth.py"],
         5: ["read src/db.py:1-5"],
     },
-    "opencode/plugin-events": {
+    "opencode": {
         13: ["read src/auth.py:10-39/121"],
         19: ["read src/db.py:1-5"],
         26: ["edit src/auth.py:12-12/121"],
@@ -67,12 +67,8 @@ NAVIGATION: dict[str, dict[int, list[str]]] = {
 }
 
 
-def named(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
-
-
 def recorded(path: Path) -> Iterator[tuple[int, Line]]:
-    client = path.parent.name.partition("-")[0]
+    client = path.stem.partition("-")[0]
     for number, text in enumerate(path.read_text().splitlines(), start=1):
         payload = json.loads(text)
         event = payload.get("hook_event_name") or payload.pop("_event", None) or payload["k"]
@@ -102,7 +98,7 @@ def shown(event: Event) -> str:
 CLIENTS = ("codex", "gemini", "copilot", "opencode", "cursor")
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=named)
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_every_recorded_line_yields_its_navigation_or_nothing(path: Path) -> None:
     """A-12, TA-02: files, lines and operations in the order of access; nothing is unknown, nothing is an exception."""
     hearings: dict[str, Hearing] = {}
@@ -114,11 +110,11 @@ def test_every_recorded_line_yields_its_navigation_or_nothing(path: Path) -> Non
         if steps := [shown(event) for event in events if event.name.startswith("file.")]:
             found[number] = steps
 
-    assert found == NAVIGATION[named(path)]
+    assert found == NAVIGATION[path.stem]
     assert (tally.unknown, tally.broken) == ({}, 0)
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=named)
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_steps_hang_under_the_prompt_they_followed(path: Path) -> None:
     """A-12: what a hook told is a walk, whatever the client."""
     walks = walks_of(heard([line for _, line in recorded(path)]))
@@ -126,7 +122,7 @@ def test_steps_hang_under_the_prompt_they_followed(path: Path) -> None:
     assert any(walk.steps for walk in walks)
     prompts = {walk.prompt for walk in walks if walk.steps}
     assert prompts <= {"Explain how auth works", '"Explain how auth works"', "/nav:auth focus-me"}
-    steps = sum(len(lines) for lines in NAVIGATION[named(path)].values())
+    steps = sum(len(lines) for lines in NAVIGATION[path.stem].values())
     assert sum(len(walk.steps) for walk in walks) == steps
 
 
@@ -143,7 +139,7 @@ def test_our_own_text_in_a_prompt_is_not_what_somebody_typed() -> None:
     assert not [text for text in texts if "CRYSTAL" in text]
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=named)
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_reading_in_pieces_gives_the_same_events(path: Path) -> None:
     """A crash in between doubles nothing: what is remembered between two ingests is enough."""
     lines = [line for _, line in recorded(path)]
@@ -185,8 +181,8 @@ def test_a_hook_and_a_transcript_tell_one_event(client: str, request: pytest.Fix
     reader = readers.reader_named(client)
     written = [event for _, found in reader.read(path, root="/home/dev/shop", tally=Tally()) for event in found]
     (session,) = {event.context.session for event in written}
-    hooks = FIXTURES / client / {"copilot": "hooks-native", "opencode": "plugin-events"}.get(client, "hooks")
-    told = heard([line for _, line in recorded(hooks.with_suffix(".jsonl"))])
+    hooks = FIXTURES / "hooks" / ("copilot-native.jsonl" if client == "copilot" else f"{client}.jsonl")
+    told = heard([line for _, line in recorded(hooks)])
 
     def of(events: list[Event], *prefixes: str) -> dict[str, tuple[str, object]]:
         mine = [event for event in events if event.context.session == session and event.name.startswith(prefixes)]
