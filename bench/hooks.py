@@ -47,7 +47,7 @@ class Stage:
         terms = {f"word{n}": tuple((n * k % PLACES, 0.5) for k in range(1, 6)) for n in range(TERMS)}
         self.spools.answer(hook.PROMPT_ANSWER, Hints(places=places, terms=terms, gate=0.4, holdout=0.0))
         self.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
-        self.written = 0
+        (self.home / hook.COMMAND.decode()).write_text("/bin/true\ningest\n")  # starting an ingest is part of the cost
 
     def payload(self, event: str) -> dict[str, object]:
         told: dict[str, object] = {"session_id": "s1", "prompt_id": "p1", "hook_event_name": event}

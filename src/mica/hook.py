@@ -270,11 +270,13 @@ def _decoded(raw: bytes) -> dict[str, object]:
         raise _Failed("standard input is no JSON object")
     try:
         from _json import make_scanner
-    except ImportError:
+
+        scan = make_scanner(_Rules)  # type: ignore[arg-type]  # it reads attributes only
+    except (ImportError, AttributeError, TypeError):  # another Python, whose halves fit together differently
         from json import loads
 
         return dict(loads(text))
-    return dict(make_scanner(_Rules)(text, 0)[0])  # type: ignore[arg-type]  # it reads attributes only
+    return dict(scan(text, 0)[0])
 
 
 def _encode(value: object) -> str:
@@ -283,7 +285,7 @@ def _encode(value: object) -> str:
 
         encoder = make_encoder({}, repr, encode_basestring_ascii, None, ":", ",", *(False, False, True))
         return "".join(encoder(value, 0))
-    except (ImportError, TypeError):
+    except (ImportError, AttributeError, TypeError):
         from json import dumps
 
         return dumps(value, separators=(",", ":"))
