@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
+from mica import hook
 from mica.crystallize.promoting import Promoting
 from mica.crystallize.requests import Crystallized, Made, Request, Written
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, Waiting, crystal_of
@@ -56,6 +57,7 @@ from mica.observe.folding import Folding
 from mica.observe.journal import Journal
 from mica.observe.leftovers import backlog, damaged_in
 from mica.observe.redact import redact
+from mica.observe.spool import Hints, SessionAnswer, Spools, hooks_folder
 from mica.select import chains
 from mica.select.budget import fit
 from mica.select.follow import Bell, Following, history, history_with_ancestors
@@ -81,9 +83,9 @@ from mica.store.protocol import Sizes, Store
 from mica.store.purging import BY_HAND, Outstanding, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
-from mica.store.space import space_of
+from mica.store.space import is_address, space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
-from mica.walks import latest_directory
+from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of, latest_directory
 
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
@@ -95,11 +97,14 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.select.navigation.places import Places
     from mica.select.replaying import Replay
     from mica.select.reporting import Period, Report
+    from mica.store.ingesting import Ingested, Ingesting
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 Preset = Literal["quick", "standard", "research", "coordinator"]
 PRESETS: dict[Preset, int] = {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}  # tokens
 MEANING_SHARE = 0.4  # of what is left of it, for a model to read the question
+ANSWER_TOKENS_MAX = 2_000  # of what a hook prints: Codex takes 2,500
+ANSWER_DEADLINE_S = 10.0  # nobody waits for what is rendered beforehand
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
 
@@ -114,6 +119,7 @@ class Memory:
         clock: Clock = utc_now,
         sources: Sequence[Source] = (),
         encoder: Encoder | None = None,
+        hooks: Path | None = None,
     ) -> None:
         self._store = store
         self._space = store.space
@@ -134,6 +140,7 @@ class Memory:
         self._folding.begin(self._journal)
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
         self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
+        self.spools = None if hooks is None else Spools(hooks)
         self._promoting = Promoting(store, append=self._append, ids=ids, clock=clock)
         settings.zone()  # raises when there is none of this name
         self._ids = ids
@@ -263,11 +270,33 @@ class Memory:
         await asyncio.to_thread(self._journal.sync)
 
     async def _stored(self) -> None:
-        """Return when every event emitted before has its position. Raises what the store raised."""
+        """Return when every event emitted or spooled before has its position. Raises what the store raised."""
+        await self._ingest_spools()
         await self._folding.flush()
+
+    async def _ingest_spools(self) -> None:
+        """Store what hooks have spooled since; looking costs a listing of a folder."""
+        if self.spools is not None and self.spools.has_news() and self._ingesting is not None:
+            await self._ingesting.ingest()
+
+    @cached_property
+    def _ingesting(self) -> Ingesting | None:
+        if self.spools is None:
+            return None
+        from mica.store.ingesting import Ingesting
+
+        observe = self._settings.observe
+        return Ingesting(
+            self._store,
+            self.spools,
+            append=self._append,
+            keeps_prompts=observe.prompts and self.spools.keeps_prompts,
+            excluded=observe.excluded_tools,
+        )
 
     async def _reads(self) -> Reads:
         """Where every event emitted before can be read: in the store, or beside it when much waits for it."""
+        await self._ingest_spools()
         return await readable(self._store, self._folding)
 
     async def _append(self, events: Sequence[Event]) -> Appended:
@@ -289,6 +318,79 @@ class Memory:
         """Know what was purged, so that no mark brings it back. While the store is away: what was known before."""
         with suppress(StoreError):
             self._outstanding = Outstanding(await self._store.purges())
+
+    async def ingest(self) -> Ingested:
+        """Store what hooks of coding agents spooled, and render what they answer next. Every reading stores it too."""
+        if self._ingesting is None or self.spools is None:
+            raise InvalidInput(f"no hooks write for {self.location}; they write beside the file of a space")
+        done = await self._ingesting.ingest()
+        if not done.is_busy:
+            await self._render_answers(self.spools)
+        return done
+
+    async def _render_answers(self, spools: Spools) -> None:
+        """Make what hooks print; a brief that says the same as before stays the same, to the byte."""
+        budget_tokens = min(self._settings.brief.budget_tokens, ANSWER_TOKENS_MAX)
+        brief = await self.brief(budget_tokens=budget_tokens, deadline_s=ANSWER_DEADLINE_S, is_preview=True)
+        while len(brief.text) > hook.ANSWER_CHARACTERS_MAX:
+            budget_tokens = budget_tokens * 4 // 5
+            brief = await self.brief(budget_tokens=budget_tokens, deadline_s=ANSWER_DEADLINE_S, is_preview=True)
+        before = spools.session_answer()
+        if not brief.text:
+            spools.answer(hook.SESSION_ANSWER, None)
+        elif before is None or before.text != brief.text:
+            spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=brief.text, receipt=self._receipt(brief)))
+        spools.answer(hook.PROMPT_ANSWER, await self._hints())
+
+    async def _hints(self) -> Hints | None:
+        """What hooks may offer at a prompt; nothing, unless this space's own history says that it pays."""
+        return None
+
+    def _take_back_answers(self) -> None:
+        """Let hooks say nothing until answers are made anew: something that they may say does not hold any more."""
+        if self.spools is not None:
+            self.spools.answer(hook.SESSION_ANSWER, None)
+            self.spools.answer(hook.PROMPT_ANSWER, None)
+
+    def walk(
+        self,
+        task: str,
+        steps: Iterable[Step | Mapping[str, object]],
+        *,
+        outcome: Outcome = "unknown",
+        reason: str = "",
+        workflow: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        at: datetime | None = None,
+    ) -> Ref:
+        """Record what was opened and changed for a task, in order, as hooks of coding agents do; returns the walk.
+
+        For orchestrators and build workflows that see the work of an agent themselves. A step is a mapping with the
+        fields of `mica.walks.Step`: `path`, `operation`, and where known `start_line`, `end_line`, `total_lines`,
+        `tokens`, `content_hash`, `failed`. `workflow` is the kind of task (`adw_build`). Raises InvalidInput for
+        anything else, before anything is recorded.
+        """
+        if outcome not in OUTCOMES:
+            raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
+        told = [fields_of(step) for step in steps]
+        here = self.here.context.with_(session=session, agent=agent, task=workflow)
+        with Scope(self._space, lambda: Here(here, None)):  # a walk is a chain of its own
+            walk = self.mark(task, tags=("prompt",), origin="user", at=at)
+            for name, fields, failed in told:
+                self.emit(name, fields, parent=walk, origin="tool", error=failed, at=at)
+            if outcome != "unknown":
+                self.outcome(walk, outcome, reason=reason)
+        return walk
+
+    def outcome(self, walk: Event | Ref, outcome: Outcome, *, reason: str = "") -> Ref:
+        """Say how a task ended. The last word counts; without one it is unknown."""
+        if outcome not in OUTCOMES:
+            raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
+        data: dict[str, object] = {"outcome": outcome}
+        if reason:
+            data["reason"] = redact(reason)
+        return self.emit(OUTCOME, data, parent=walk, origin="user")
 
     async def import_transcripts(
         self,
@@ -691,6 +793,7 @@ class Memory:
             raise InvalidInput("say why it does not hold any more; the reason is empty")
         if event.name == MARK and not await self._store.texts([event.position or 0], neighbours=0):
             raise InvalidInput(f"mark {event.number} is retracted already, or was only recalled")
+        self._take_back_answers()
         ref = self.emit(RETRACTED, {"mark": event.id, "reason": redact(reason)}, parent=event, origin="user")
         await self._stored()
         await self._remake()
@@ -942,11 +1045,15 @@ class Memory:
         in the middle, some events are purged and the others are as they were; calling it again goes on. Raises
         InvalidInput when nothing is selected and UnknownEvent for an id that is not here.
         """
+        await self._ingest_spools()
         await (self._stored() if dry_run else self._folding.clear())
         known = frozenset([(await self.event(reference)).id for reference in ids])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
         purged = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
         if not dry_run:
+            self._take_back_answers()
+            if self.spools is not None:
+                await asyncio.to_thread(self.spools.sweep)
             if self._models is not None:
                 self._models.cache.clear()
             await self.learn_purges()
@@ -1078,9 +1185,17 @@ class Opening:
         encoder = self._encoder or chosen(settings.semantic)
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
-        memory = Memory(store, settings=settings, clock=self._clock, encoder=encoder)
+        hooks = hooks_of(target, settings)
+        memory = Memory(store, settings=settings, clock=self._clock, encoder=encoder, hooks=hooks)
         await memory.learn_purges()
         return memory
+
+
+def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
+    """Where hooks write for a target: beside its file, or beside that of the directory whose place a setting takes."""
+    if target is None or str(target) == settings.store:
+        return hooks_folder(space_of(Path.cwd(), home=settings.home).file)
+    return None if str(target) == ":memory:" or is_address(target) else hooks_folder(Path(target).expanduser())
 
 
 def open(

@@ -30,6 +30,14 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
 
 
+class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What hooks of coding agents may tell. `mica observe` switches one space; this is for all."""
+
+    enabled: bool = True
+    prompts: bool = True  # whether what was said is kept, redacted; without it turns have no text
+    excluded_tools: tuple[str, ...] = ()  # tools whose calls are not kept
+
+
 DigestKind = Literal["extractive", "model"]
 
 
@@ -75,7 +83,7 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     # Names that are kept for good: what memory rests on, and what clients observe of an agent's work.
     keep: tuple[str, ...] = tuple(
         "mark brief transcript.* log.* event.* prompt* step* outcome* judgment* crystal* teaching* trail* "
-        "file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
+        "offer* file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
     )
 
 
@@ -176,6 +184,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     clients: ClientSettings = ClientSettings()
     store: str | None = None  # a file or address used in place of the directory's own space
     brief: BriefSettings = BriefSettings()
+    observe: ObserveSettings = ObserveSettings()
     crystals: CrystalSettings = CrystalSettings()
     retention: RetentionSettings = RetentionSettings()
     trails: TrailSettings = TrailSettings()

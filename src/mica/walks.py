@@ -6,13 +6,14 @@ replay walks again, so all three see the same steps (K-03).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from mica.errors import InvalidInput
 from mica.model import MARK, Event, EventId
 
 Operation = Literal["read", "edit", "create", "search", "list"]
@@ -114,6 +115,40 @@ def step_of(event: Event) -> Step | None:
         at=event.at,
         event=event.id,
     )
+
+
+def fields_of(step: Step | Mapping[str, object]) -> tuple[str, dict[str, object], bool]:
+    """A step as an event tells it: its name, its data, and whether it failed. Raises InvalidInput for what is none."""
+    if isinstance(step, Step):
+        step = {name: getattr(step, name) for name in _TOLD}
+    if not isinstance(step, Mapping):
+        raise InvalidInput(f"{step!r} is no step; give a mapping with `path` and `operation`")
+    try:
+        told = msgspec.convert(dict(step), _Told)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{dict(step)!r} is no step: {error}") from error
+    fields = {
+        name: value
+        for name in _TOLD
+        if name not in ("operation", "failed") and (value := getattr(told, name)) is not None
+    }
+    return next(name for name, operation in STEPS.items() if operation == told.operation), fields, told.failed
+
+
+class _Told(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A step as somebody outside tells it."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1)]
+    operation: Operation
+    start_line: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    end_line: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    total_lines: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    content_hash: str | None = None
+    failed: bool = False
+
+
+_TOLD = _Told.__struct_fields__
 
 
 def _answer(event: Event) -> Answer:

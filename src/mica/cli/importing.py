@@ -20,6 +20,7 @@ from mica.inject.lines import counted
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.observe.clients.readers import CLIENTS
+from mica.observe.clients.records import Tally
 from mica.settings import Settings, load_settings
 from mica.store.blocks import BLOCK_EVENTS
 from mica.store.importing import Imported
@@ -120,13 +121,17 @@ def say_imported(console: Console, done: Mapping[str, Imported]) -> None:
         said += [f"{result.unchanged:,} unchanged"] if result.unchanged else []
         said += [f"{result.repeated:,} known already"] if result.repeated else []
         console.print(f"[green]✓[/] [bold]{escape(name)}[/]  {', '.join(said)}")
-        for line in _skipped(result):
+        for line in _unread(result):
             console.print(f"  [yellow]→[/] {escape(line)}", soft_wrap=True)
 
 
-def _skipped(result: Imported) -> list[str]:
-    tally = result.tally
-    said = [f"{path} could not be read: {reason}" for path, reason in result.failed.items()]
+def _unread(result: Imported) -> list[str]:
+    return [*(f"{path} could not be read: {reason}" for path, reason in result.failed.items()), *skipped(result.tally)]
+
+
+def skipped(tally: Tally) -> list[str]:
+    """What was met besides events, a sentence each."""
+    said = []
     if tally.broken:
         number, reason = tally.complaints[0]
         records = "1 record" if tally.broken == 1 else f"{tally.broken:,} records"

@@ -175,35 +175,13 @@ class Importing:
         try:
             appended = await self._append([*chunk.events, reached])
         except (DuplicateEvent, InvalidEvent):
-            fresh, refused = await self._parted(chunk.events)
+            fresh, refused = await parted(self._store, chunk.events)
             appended = await self._append([*fresh, reached])
             repeated = len(chunk.events) - len(fresh) - len(refused)
             appended = Appended(stored=appended.stored, repeated=repeated)
             for number, reason in await asyncio.to_thread(_complaints, path, chunk, refused, state.reader):
                 tally.complain(number, reason)
         return Appended(stored=appended.stored - 1, repeated=appended.repeated)
-
-    async def _parted(self, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
-        """What of these can be stored, and why the others cannot. What is there already is neither.
-
-        An earlier version of mica may have read the same records in its way: what was stored first stands.
-        """
-        fresh: dict[EventId, Event] = {}
-        refused: dict[EventId, str] = {}
-        for event in events:
-            if await self._store.event(event.id) is not None:
-                continue
-            if event.parent_id in refused:
-                refused[event.id] = f"event {event.id!r} belongs to {event.parent_id!r}, which was refused"
-                continue
-            parent = event.parent_id and (fresh.get(event.parent_id) or await self._store.event(event.parent_id))
-            try:
-                check_event(event, parent.ref if parent else None)
-            except InvalidEvent as error:
-                refused[event.id] = str(error)
-            else:
-                fresh[event.id] = event
-        return list(fresh.values()), refused
 
     async def _places_read(self) -> dict[_Transcript, _Place]:
         """How far each transcript was read."""
@@ -212,6 +190,29 @@ class Importing:
             place = msgspec.json.decode(event.body, type=_Place)
             places[_Transcript(place.transcript, place.fingerprint)] = place
         return places
+
+
+async def parted(store: Store, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
+    """What of these can be stored, and why the others cannot. What is there already is neither.
+
+    An earlier version of mica, or a hook, may have read the same in its way: what was stored first stands.
+    """
+    fresh: dict[EventId, Event] = {}
+    refused: dict[EventId, str] = {}
+    for event in events:
+        if await store.event(event.id) is not None:
+            continue
+        if event.parent_id in refused:
+            refused[event.id] = f"event {event.id!r} belongs to {event.parent_id!r}, which was refused"
+            continue
+        parent = event.parent_id and (fresh.get(event.parent_id) or await store.event(event.parent_id))
+        try:
+            check_event(event, parent.ref if parent else None)
+        except InvalidEvent as error:
+            refused[event.id] = str(error)
+        else:
+            fresh[event.id] = event
+    return list(fresh.values()), refused
 
 
 class _Transcript(msgspec.Struct, frozen=True):

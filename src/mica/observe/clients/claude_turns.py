@@ -164,7 +164,7 @@ class Transcript(Teller):
         if any(block.type == "tool_use" for block in blocks):
             self.closing = None
         elif text and message.stop_reason in (None, "end_turn"):
-            self.hold_closing(self._name(record), text)
+            self.hold_closing(self.closing_name(text), text)
             if message.stop_reason:
                 self.release_closing()
 

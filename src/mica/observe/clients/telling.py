@@ -184,6 +184,10 @@ class Teller:
         """Words that end the turn, unless something follows them."""
         self.closing = self._hold(self.key("closing", name), {"tags": ["closing"]}, text=text)
 
+    def closing_name(self, text: str) -> str:
+        """A name for words that end the turn, where hooks and transcripts share none but the turn and the words."""
+        return f"{self.parent.sequence:x}:{digest(text)}"
+
     def _hold(self, key: str, fields: dict[str, object], *, text: str = "") -> _Held:
         return _Held(key, text, fields, self.at, self.context, self.parent)
 

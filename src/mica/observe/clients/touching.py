@@ -72,6 +72,10 @@ class Files:
     def length(self, name: str) -> int | None:
         return self._lengths.get(name)
 
+    def lengths(self) -> dict[str, int]:
+        """Every length that is known, the latest last."""
+        return dict(self._lengths)
+
     def learn(self, name: str, length: int | None) -> None:
         self._lengths.pop(name, None)
         if length is not None:
