@@ -27,6 +27,7 @@ from mica.errors import (
     StreamBroken,
     UnknownEvent,
     UnknownSpace,
+    UnknownTrail,
 )
 from mica.memory import Memory, open
 from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
@@ -46,6 +47,7 @@ from mica.store.purging import Purged
 from mica.store.retention import Retained
 from mica.store.scheduling import Ran
 from mica.teachings import Candidate, Teaching
+from mica.trails import Trail
 
 __all__ = [
     "Backlogged",
@@ -106,8 +108,10 @@ __all__ = [
     "StoreUnavailable",
     "StreamBroken",
     "Teaching",
+    "Trail",
     "UnknownEvent",
     "UnknownSpace",
+    "UnknownTrail",
     "Waiting",
     "compare",
     "guards",

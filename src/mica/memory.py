@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from datetime import time as clock_time
 from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
@@ -87,12 +88,14 @@ from mica.store.space import is_address, space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
 from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of, latest_directory
 
+EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.crystallize.crystallizer import Crystallizer, Digester
     from mica.inject.handoff import Handoff
     from mica.inject.now import Applied, Proposal
     from mica.inject.purge import Purging
+    from mica.inject.trails import Trails
     from mica.llm.models import Models
     from mica.select.navigation.places import Places
     from mica.select.replaying import Replay
@@ -147,6 +150,9 @@ class Memory:
         self._models: Models | None = None  # opened when it is first asked for
         self._opening_models = asyncio.Lock()
         jobs = [Job(kind="crystallize", every=CLOSING, run=self._close_due)] if settings.crystals.auto else []
+        if settings.trails.learn:
+            daily = Job(kind="evolve", every=timedelta(days=1), at=EVOLVING, zone=settings.zone(), run=self._evolve)
+            jobs.append(daily)
         self._scheduler = Scheduler(store, jobs, clock=clock, tell=self._job_failed)
         self._generation = store.generation
         self._outstanding = Outstanding()  # purges, as far as this process knows of them
@@ -895,6 +901,25 @@ class Memory:
         return await self._scheduler.tick()
 
     @cached_property
+    def trails(self) -> Trails:
+        """The trails of this space: `await memory.trails.list()`, `.show`, `.choose`, `.log`, `.track` …"""
+        from mica.inject.trails import Trails
+
+        return Trails(
+            self._store,
+            emit=lambda: self.emit,
+            stored=self._stored,
+            here=lambda: self.here,
+            mark=self.mark,
+            clock=self._clock,
+            gates=self._settings.trails,
+        )
+
+    async def _evolve(self) -> int:
+        report = await self.trails.evolve()
+        return len(report.crystallized) + len(report.refreshed)
+
+    @cached_property
     def _purging(self) -> Purging:
         from mica.inject.purge import Purging
 
@@ -1090,7 +1115,10 @@ class Memory:
     async def rebuild(self) -> int:
         """Derive again what is derived from the log; returns the number of events read."""
         await self._stored()
+        had_trails = bool((await self._store.lesson()).position)
         count = await self._store.rebuild()
+        if had_trails:
+            await self.trails.learn()
         await self.embed()
         return count
 

@@ -66,7 +66,7 @@ class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     suspend: Share = 0.80  # below it nobody is told of a trail
     overlap: Share = 0.80  # of files, above which two trails are one
     similar: Share = 0.75  # of steps, from which a walk is taken for a trail
-    words: Share = 0.60  # of a trail's own words, from which a task is taken for its kind
+    words: Share = 0.50  # of a trail's own words, from which a task is taken for its kind
     half_life_days: Days = 30  # unused, after which it is worth half
     cold: Share = 0.25  # of its worth, below which it is archived
     archive_days: Days = 60  # unused, after which it is archived; nothing is deleted

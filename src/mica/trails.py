@@ -85,6 +85,7 @@ class Trail(msgspec.Struct, frozen=True, kw_only=True):
     last_at: datetime  # of its last use
     by: By | None = None  # who crystallized it
     version: int = 0  # grows when its steps change; 0 until it is crystallized
+    drifted: bool = False  # walked otherwise since it was crystallized: the next evolution makes a new version
     suspended: str | None = None  # why nobody is told of it
     merged: tuple[str, ...] = ()  # keys of other trails that it stands for
     measured: Measured | None = None

@@ -24,6 +24,7 @@ from mica.cli import (
     reporting,
     start,
     teachings,
+    trails,
 )
 from mica.errors import MicaError
 
@@ -71,6 +72,8 @@ for command in (
     handing.now,
     teachings.promote,
     teachings.teachings,
+    trails.trails,
+    trails.evolve,
     crystals.tick,
     replaying.replay,
     reporting.report,

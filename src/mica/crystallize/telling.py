@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
-from mica.model import Event
+from mica.model import Event, EventId, EventQuery
+from mica.store.protocol import Store
 from mica.trails import (
     CREATED,
     CRYSTALLIZED,
@@ -54,6 +56,12 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     by: By = "user"
     version: int = 1
     exact: str = ""
+    walks: tuple[EventId, ...] = ()  # whose prompts its name and description are made of
+
+    @property
+    def cites(self) -> frozenset[EventId]:
+        """Every event that it names."""
+        return frozenset([*self.walks, *(step.event for step in self.steps)])
 
 
 def said_in(events: Iterable[Event]) -> list[Said]:
@@ -104,6 +112,17 @@ def _name(event: Event, found: dict[str, Said], owner: dict[str, str]) -> None:
     )
     found[said.key] = said
     owner |= dict.fromkeys((said.key, key, *said.keys), said.key)
+
+
+async def naming(store: Store, identifiers: Iterable[EventId]) -> list[EventId]:
+    """Every event that names a trail by what it took from one of these."""
+    wanted = frozenset(identifiers)
+    found = []
+    for event in await store.events(EventQuery(names=(CREATED, CRYSTALLIZED), limit=None)):
+        with suppress(msgspec.DecodeError):
+            if not wanted.isdisjoint(msgspec.json.decode(event.body, type=Naming).cites):
+                found.append(event.id)
+    return found
 
 
 def _measured(event: Event) -> Measured | None:

@@ -32,7 +32,6 @@ ORDERS_MAX = 50  # walks of a trail, its first and its latest, whose order makes
 LEARNED_FROM_MAX = 20  # walks that a trail names
 WORDS_MAX = 10  # that lead to a trail
 PRIOR_PROMPTS = 5  # that are thought of as having none of the words: in few prompts nothing is common yet
-RARE = 3.0  # what the name of a file says that no prompt has named: as a word in every twentieth prompt
 
 Ending = Literal["success", "failure"]
 ENDINGS: dict[str, Ending] = {"success": "success", "failure": "failure"}
@@ -201,7 +200,7 @@ def _trail(
         shape=shape,
         description=describe(shape, steps),
         steps=steps,
-        words=_words(prompts, order, rarity),
+        words=_words(prompts, rarity),
         runs=len(runs),
         successes=sum(run.ending == "success" for run in runs),
         failures=sum(run.ending == "failure" for run in runs),
@@ -219,6 +218,7 @@ def _trail(
         description=said.description or trail.description,
         by=said.by,
         version=said.version,
+        drifted=exact_key(said.steps) != trail.exact,
         suspended=said.suspended,
         measured=said.measured,
     )
@@ -253,16 +253,14 @@ def _rarity(runs: Sequence[Run]) -> dict[str, float]:
     return {term: math.log((len(prompts) + PRIOR_PROMPTS) / number) for term, number in containing.items()}
 
 
-def _words(prompts: Sequence[str], paths: Iterable[str], rarity: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """The terms that lead to a trail, with their shares: of its prompts if rare elsewhere, and of its files."""
+def _words(prompts: Sequence[str], rarity: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    """The terms that lead to a trail, with their shares: frequent in its prompts, and rare in others."""
     told = [set(terms(prompt)) for prompt in prompts]
     counts = Counter(term for those in told for term in those if not term.isdigit())
-    weights: dict[str, float] = {}
-    for term, number in counts.items():
-        share = number / len(told)
-        weights[term] = share * max(0.0, rarity.get(term, 0.0) + math.log(share))
-    for term in {term for path in paths for term in terms(path.rpartition("/")[2].partition(".")[0])}:
-        weights[term] = weights.get(term, 0.0) + rarity.get(term, RARE)
+    weights = {
+        term: number / len(told) * max(0.0, rarity.get(term, 0.0) + math.log(number / len(told)))
+        for term, number in counts.items()
+    }
     best = sorted((term for term in weights if weights[term] > 0), key=lambda term: (-weights[term], term))[:WORDS_MAX]
     total = math.fsum(weights[term] for term in best) or 1.0
     return tuple((term, round(weights[term] / total, 6)) for term in best)
