@@ -25,8 +25,9 @@ from mica.observe.clients import (
 from mica.observe.clients.claude_prompts import typed as typed_into_claude
 from mica.observe.clients.claude_records import Message, Record
 from mica.observe.clients.prompts import Command, Prompt, typed
+from mica.observe.clients.readers import CLAUDE_CODE
 from mica.observe.clients.records import Tally
-from mica.observe.clients.telling import CLAUDE_CODE, Teller, label
+from mica.observe.clients.telling import Teller, label
 from mica.observe.clients.touching import Call, Draft, Files, digest
 from mica.observe.spool import Line, Remembered
 from mica.walks import OFFER
