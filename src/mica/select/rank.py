@@ -152,6 +152,23 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, float]
     corrected_by: EventId | None = None  # another of the hits, which says how it really is
 
+    @property
+    def id(self) -> EventId:
+        return self.mark.id
+
+    @property
+    def text(self) -> str:
+        return self.mark.text
+
+    @property
+    def at(self) -> datetime:
+        return self.mark.at
+
+    @property
+    def position(self) -> int:
+        assert self.mark.position is not None, "what is found is stored"
+        return self.mark.position
+
 
 def rank(
     query: Query, texts: Sequence[Text], postings: Postings, likeness: Mapping[int, float] | None = None
@@ -310,9 +327,15 @@ def mark_factors(query: Query, text: Text) -> dict[str, float]:
         factors["opening"] = OPENING_FACTOR
     if mark.text.rstrip().endswith("?"):
         factors["question"] = QUESTION_FACTOR
-    if any(period.start_at - ANNOUNCED <= mark.at < period.end_at + REPORTED for period in query.periods):
-        factors["date"] = DATE_FACTOR
-    return factors
+    return factors | time_factors(query, mark.at, mark.at)
+
+
+def time_factors(query: Query, start_at: datetime, end_at: datetime) -> dict[str, float]:
+    """What raises something of this time, by name: a question may name the time that it is about."""
+    near = any(
+        start_at < period.end_at + REPORTED and end_at >= period.start_at - ANNOUNCED for period in query.periods
+    )
+    return {"date": DATE_FACTOR} if near else {}
 
 
 def unevenness(postings: Postings) -> float:

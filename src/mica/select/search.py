@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from itertools import islice
 
@@ -16,7 +15,6 @@ from mica.select.meaning import NEAREST
 from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
 from mica.select.when import Period
 from mica.store.protocol import Store
-from mica.words import words
 
 POSTINGS_MAX = 4_000  # listed for one asking; what is commoner than that only helps to order what is found
 CHOOSING = 400  # candidates that are read at once to see which of them fit
@@ -49,12 +47,18 @@ ALL = Filters()
 
 
 class Hits(list[Hit]):
-    """The marks that answer, best first, and which times the question was understood to name."""
+    """The marks that answer, best first, and how the question was understood."""
 
-    periods: tuple[Period, ...] = ()
+    asked: Query
+    statistics: Postings  # how many marks contain its terms
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        """The times that it names."""
+        return self.asked.periods
 
 
-async def _unknown(_: Query) -> None:
+async def unknown(_: Query) -> None:
     """No model is there."""
 
 
@@ -66,7 +70,7 @@ async def search(
     now: datetime,
     zone: tzinfo | None = None,
     filters: Filters = ALL,
-    likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = _unknown,
+    likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = unknown,
 ) -> Hits:
     """The marks that answer the query and fit, best first; `likeness` says how near marks are to it in meaning."""
     asked = parse(query, now=now, zone=zone, speakers=await store.agents())
@@ -77,7 +81,7 @@ async def search(
     if first:
         second = await asking.answers(broader(asked, first))
         hits.extend(corrected(joined(asked, first, second)[:limit]))
-    hits.periods = asked.periods
+    hits.asked, hits.statistics = asked, asking.listed
     if not asked.wanted and asked.periods:
         hits.extend(await _within(store, asked.periods, filters, limit))
     return hits
@@ -108,6 +112,12 @@ class Asking:
         self._listed: Postings | None = None
         self._chosen: set[int] = set()
         self._texts: dict[int, Text] = {}  # the chosen ones and their neighbours, by position
+
+    @property
+    def listed(self) -> Postings:
+        """What was read of the terms asked for."""
+        assert self._listed is not None, "something was asked"
+        return self._listed
 
     async def answers(self, query: Query) -> list[Hit]:
         """The marks that answer and fit, best first."""
@@ -154,17 +164,3 @@ class Asking:
             if len(found) >= self._limit:
                 break
         return found[: self._limit]
-
-
-def collapsed(hits: Iterable[Hit]) -> list[tuple[Hit, int]]:
-    """Hits of which each says something else than those before it, and how often each is said.
-
-    Two marks say the same whose words are the same, whatever their case, punctuation and blanks.
-    """
-    first: dict[tuple[str, ...], Hit] = {}
-    times: Counter[tuple[str, ...]] = Counter()
-    for hit in hits:
-        claim = tuple(words(hit.mark.text))
-        first.setdefault(claim, hit)
-        times[claim] += 1
-    return [(hit, times[claim]) for claim, hit in first.items()]

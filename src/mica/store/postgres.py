@@ -485,6 +485,17 @@ class PostgresStore:
         return await postgres_crystals.citing(reads, await reads.positions(identifiers))
 
     @reading
+    async def crystal_postings(
+        self, connection: Connection, wanted: Sequence[str], query: CrystalQuery
+    ) -> dict[str, tuple[Posting, ...]]:
+        positions = await postgres_crystals.positions(self._reads(connection), query)
+        return await postgres_texts.listed_at(connection, self._number, wanted, positions, only_marks=False)
+
+    @reading
+    async def above(self, connection: Connection, positions: Sequence[int]) -> dict[int, frozenset[int]]:
+        return await postgres_crystals.above(self._reads(connection), positions)
+
+    @reading
     async def agents(self, connection: Connection) -> list[str]:
         rows = await connection.fetch(
             "SELECT DISTINCT agent FROM contexts WHERE space = $1 AND agent IS NOT NULL ORDER BY agent", self._number

@@ -28,7 +28,7 @@ _LATEST = f"""SELECT terms.name, found.position, found.count, found.length, sess
     WHERE terms.space = {HERE} AND terms.name = ANY ($2) ORDER BY found.position"""
 _AT = f"""SELECT terms.name, postings.position, postings.count, texts.length, sessions.name FROM terms
     JOIN postings ON postings.space = {HERE} AND postings.term = terms.id AND postings.{AT_POSITIONS}
-    JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND texts.is_mark
+    JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND (texts.is_mark OR NOT $4)
     LEFT JOIN sessions ON sessions.space = {HERE} AND sessions.id = texts.session
     WHERE terms.space = {HERE} AND terms.name = ANY ($3) ORDER BY postings.position"""
 
@@ -55,10 +55,10 @@ async def listed(
 
 
 async def listed_at(
-    connection: Connection, space: int, wanted: Sequence[str], positions: Sequence[int]
+    connection: Connection, space: int, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
 ) -> dict[str, tuple[Posting, ...]]:
-    """The postings of these terms in the marks at these positions."""
-    rows = await connection.fetch(_AT, space, _possible(positions), list(wanted))
+    """The postings of these terms in the marks, or in whatever has a text, at these positions."""
+    rows = await connection.fetch(_AT, space, _possible(positions), list(wanted), only_marks)
     return await beside(len(rows), lambda: _by_term(wanted, rows))
 
 

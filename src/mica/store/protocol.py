@@ -141,6 +141,9 @@ class Store(Protocol):
     async def crystals(self, query: CrystalQuery) -> list[Crystal]:
         """The crystals that fit, by their end."""
 
+    async def crystal_postings(self, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
+        """Which of the crystals that fit contain these terms: every term asked for, in order of position."""
+
     async def unsealed(self, *, limit: int, session: str | None = None, latest: bool = False) -> list[Event]:
         """The oldest marks that no live crystal of the hierarchy of time has as a source, without retracted ones.
 
@@ -149,6 +152,9 @@ class Store(Protocol):
 
     async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
         """Every crystal that rests on one of these events, directly or by others, superseded ones too; by position."""
+
+    async def above(self, positions: Sequence[int]) -> dict[int, frozenset[int]]:
+        """Where the crystals are that rest on what is at each of these, directly or by others, superseded ones too."""
 
     async def agents(self) -> list[str]:
         """Everyone who is named as agent in a context, in order of name."""
@@ -325,6 +331,14 @@ def gathered(
         length_spread=spread,
         containing=containing,
     )
+
+
+def grouped(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[int, frozenset[int]]:
+    """What belongs to each origin; nothing to those that no pair names."""
+    found: dict[int, set[int]] = {origin: set() for origin in origins}
+    for origin, position in pairs:
+        found[origin].add(position)
+    return {origin: frozenset(positions) for origin, positions in found.items()}
 
 
 def broken_lineage(events: Iterable[Event]) -> list[str]:

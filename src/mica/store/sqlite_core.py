@@ -61,6 +61,7 @@ from mica.store.protocol import (
     broken_lineage,
     check_event,
     gathered,
+    grouped,
     missing_positions,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
@@ -313,6 +314,15 @@ class SqliteCore:
         with self._reading():
             known = [event.position for event in map(self.event, identifiers) if event and event.position]
             return [event.id for event in self._at(sqlite_crystals.citing(self._connection, known))]
+
+    def crystal_postings(self, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
+        with self._reading():
+            positions = sqlite_crystals.found(self._connection, query)
+            return sqlite_texts.listed_at(self._connection, wanted, positions, only_marks=False)
+
+    def above(self, positions: Sequence[int]) -> dict[int, frozenset[int]]:
+        with translated(self._path):
+            return grouped(positions, sqlite_crystals.above(self._connection, positions))
 
     def agents(self) -> list[str]:
         statement = "SELECT DISTINCT agent FROM contexts WHERE agent IS NOT NULL ORDER BY agent"

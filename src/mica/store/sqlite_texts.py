@@ -61,7 +61,7 @@ _LATEST = f"""SELECT position, count, length, sessions.name FROM postings
 _AT = """SELECT position, count, length, sessions.name FROM json_each(?) AS wanted
     CROSS JOIN postings ON postings.term = (SELECT id FROM terms WHERE term = ?) AND postings.position = wanted.value
     JOIN texts USING (position) LEFT JOIN sessions ON sessions.id = texts.session
-    WHERE is_mark ORDER BY position"""
+    WHERE is_mark OR NOT ? ORDER BY position"""
 _EVER = -(2**63), 2**63 - 1
 
 
@@ -102,11 +102,11 @@ def listed(
 
 
 def listed_at(
-    connection: apsw.Connection, wanted: Sequence[str], positions: Sequence[int]
+    connection: apsw.Connection, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
 ) -> dict[str, tuple[Posting, ...]]:
-    """The postings of these terms in the marks at these positions."""
+    """The postings of these terms in the marks, or in whatever has a text, at these positions."""
     at = as_json(sorted(set(positions)))
-    return {term: tuple(Posting(*row) for row in connection.execute(_AT, (at, term))) for term in wanted}
+    return {term: tuple(Posting(*row) for row in connection.execute(_AT, (at, term, only_marks))) for term in wanted}
 
 
 def around(
