@@ -527,7 +527,7 @@ Relation = Literal["causes", "continues", "branches", "fulfills"]
 RELATIONS: tuple[Relation, ...] = ("causes", "continues", "branches", "fulfills")  # what led to a mark: the first
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class Mark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event that carries an observation with intent."""
 
     id: EventId
@@ -619,7 +619,7 @@ def _said_besides(name: str, data: Mapping[str, object]) -> list[str]:
     return [each for each in said if isinstance(each, str) and each]
 
 
-class Posting(msgspec.Struct, frozen=True):
+class Posting(msgspec.Struct, frozen=True, gc=False):
     """One term in one mark, with what a first ranking needs to know of the mark."""
 
     position: int
@@ -649,10 +649,11 @@ class Vectors(msgspec.Struct, frozen=True):
     rows: tuple[tuple[int, bytes], ...]  # in order of position
 
 
-class Text(msgspec.Struct, frozen=True, kw_only=True):
+class Text(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A mark as a ranker sees it: its words and its place in its session."""
 
     mark: Mark
+    position: int
     length: int
     ordinal: int  # its number in its session, from 0; neighbours differ by one
     session_length: int  # words in all marks of its session

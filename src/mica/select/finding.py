@@ -6,6 +6,7 @@ they say apart, and after them where one of them says it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
@@ -15,7 +16,17 @@ import msgspec
 
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level
 from mica.model import EventId, Posting, Postings
-from mica.select.rank import SESSION_WEIGHT, SHORTLIST, Hit, Query, length_factor, scored, time_factors
+from mica.select.rank import (
+    COMPLETE_FACTOR,
+    SESSION_WEIGHT,
+    SHORTLIST,
+    Hit,
+    Query,
+    complete,
+    length_factor,
+    scored,
+    time_factors,
+)
 from mica.select.search import ALL, Filters, Hits, search, unknown
 from mica.select.when import Period
 from mica.store.protocol import Store
@@ -23,6 +34,7 @@ from mica.words import words
 
 CRYSTALS_MAX = 2_000  # the latest that are looked at: years of one person's sessions, days and weeks
 OFFERED_MAX = 50  # of those, that are read
+BESIDE_MARKS = 0.5  # of a crystal's score: marks are the evidence; docs/ranking.md has the values tried
 
 Depth: TypeAlias = Level | Literal["mark"]
 DEPTHS: tuple[Depth, ...] = ("mark", *LEVELS)
@@ -123,7 +135,17 @@ async def _crystals(store: Store, marks: Hits, filters: Filters, wanted: Wanted)
     read = await store.crystals(
         CrystalQuery(positions=frozenset(scores), is_live=of_level.is_live, is_stale=standing, limit=None)
     )
-    return [crystal_hit(asked, crystal, *scores[crystal.position or 0], marks.statistics) for crystal in read]
+    whole = complete(asked, said)
+    return [
+        crystal_hit(
+            asked,
+            crystal,
+            *scores[crystal.position or 0],
+            statistics=marks.statistics,
+            is_complete=crystal.position in whole,
+        )
+        for crystal in read
+    ]
 
 
 def own_scores(
@@ -137,13 +159,15 @@ def own_scores(
     return scores
 
 
-def crystal_hit(query: Query, crystal: Crystal, own: float, length: int, statistics: Postings) -> CrystalHit:
+def crystal_hit(
+    query: Query, crystal: Crystal, own: float, length: int, *, statistics: Postings, is_complete: bool
+) -> CrystalHit:
     """A crystal with its score. Where a mark is helped by its session, a crystal is the whole of it."""
     parts = {"own": own, "whole": SESSION_WEIGHT * own}
-    factors = time_factors(query, crystal.start_at, crystal.end_at) | {"length": length_factor(length, statistics)}
-    score = sum(parts.values())
-    for factor in factors.values():
-        score *= factor
+    factors = {"crystal": BESIDE_MARKS, "length": length_factor(length, statistics)}
+    factors |= time_factors(query, crystal.start_at, crystal.end_at)
+    factors |= {"complete": COMPLETE_FACTOR} if is_complete else {}
+    score = math.fsum(parts.values()) * math.prod(factors.values())
     return CrystalHit(crystal=crystal, score=score, parts=parts | factors)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from itertools import islice
 
 import msgspec
 
 from mica.model import MARK, EventQuery, Mark, Postings, Text
-from mica.select.again import broader, joined
+from mica.select.again import KEPT, broader, joined
 from mica.select.corrections import corrected
 from mica.select.meaning import NEAREST
-from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
+from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, QueryTerm, parse, rank, shortlist
 from mica.select.when import Period
 from mica.store.protocol import Store
 
@@ -78,7 +78,9 @@ async def search(
     asking = Asking(store, limit=max(limit, SHORTLIST), filters=filters, likeness=near)
     first = await asking.answers(asked)
     hits = Hits()
-    if first:
+    if limit <= KEPT:  # the second asking only fills what follows them
+        hits.extend(corrected(first[:limit]))
+    elif first:
         second = await asking.answers(broader(asked, first))
         hits.extend(corrected(joined(asked, first, second)[:limit]))
     hits.asked, hits.statistics = asked, asking.listed
@@ -110,6 +112,7 @@ class Asking:
         self._filters = filters
         self._likeness = likeness
         self._listed: Postings | None = None
+        self._known: set[int] = set()  # positions of which all is known that the question's own terms have there
         self._chosen: set[int] = set()
         self._texts: dict[int, Text] = {}  # the chosen ones and their neighbours, by position
 
@@ -121,18 +124,26 @@ class Asking:
 
     async def answers(self, query: Query) -> list[Hit]:
         """The marks that answer and fit, best first."""
-        filters = self._filters
         postings = await self._postings(query)
         chosen = [position for position in await self._fitting(query, postings) if position not in self._chosen]
         self._chosen.update(chosen)
         for text in await self._store.texts(chosen, neighbours=NEIGHBOURS):
-            self._texts[text.mark.position or 0] = text
+            self._texts[text.position] = text
         texts = [self._texts[position] for position in sorted(self._texts)]
-        unlisted = [term for term in query.wanted if postings.held(term) > len(postings.by_term[term])]
-        if unlisted:
-            there = await self._store.postings_at(unlisted, list(self._texts))
-            postings = msgspec.structs.replace(postings, by_term=postings.by_term | there)
-        return [hit for hit in rank(query, texts, postings, self._likeness) if filters.fits(hit.mark)]
+        postings = await self._completed(query.terms, postings, self._texts.keys() - self._known)
+        postings = await self._completed(query.learned, postings, self._texts.keys())
+        if self._filters == ALL:
+            return rank(query, texts, postings, self._likeness, limit=self._limit)
+        return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
+
+    async def _completed(self, wanted: Iterable[QueryTerm], postings: Postings, positions: Collection[int]) -> Postings:
+        """The postings with what common terms, of which not all are listed, have at these positions besides."""
+        unlisted = [each.term for each in wanted if postings.held(each.term) > len(postings.by_term[each.term])]
+        if not unlisted or not positions:
+            return postings
+        there = await self._store.postings_at(unlisted, list(positions))
+        more = {term: (*postings.by_term[term], *found) for term, found in there.items()}
+        return msgspec.structs.replace(postings, by_term=postings.by_term | more)
 
     async def _postings(self, query: Query) -> Postings:
         """What is listed of the question's terms; those that were asked for before are known."""
@@ -146,6 +157,9 @@ class Asking:
         if self._listed:
             by_term, containing = known | fresh.by_term, self._listed.containing | fresh.containing
             fresh = msgspec.structs.replace(fresh, by_term=by_term, containing=containing)
+        else:  # where a rare term has led, common ones decide
+            self._known = {posting.position for found in fresh.by_term.values() for posting in found}
+            fresh = await self._completed(query.terms, fresh, self._known)
         self._listed = fresh
         return fresh
 
@@ -159,7 +173,7 @@ class Asking:
         for start in range(0, len(candidates), CHOOSING):
             some = candidates[start : start + CHOOSING]
             texts = await self._store.texts(some, neighbours=0)
-            fitting = {text.mark.position for text in texts if self._filters.fits(text.mark)}
+            fitting = {text.position for text in texts if self._filters.fits(text.mark)}
             found += [position for position in some if position in fitting]
             if len(found) >= self._limit:
                 break

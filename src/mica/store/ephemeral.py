@@ -34,7 +34,7 @@ from mica.model import (
 )
 from mica.store.deriving import Derived, broken_crystals, derived
 from mica.store.matching import matcher
-from mica.store.protocol import LATEST_MARKS, Sizes, affordable, broken_lineage, check_event, gathered, grouped
+from mica.store.protocol import LATEST_MARKS, Sizes, affordable, beside, broken_lineage, check_event, gathered, grouped
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
 from mica.words import terms, words
@@ -155,7 +155,16 @@ class EphemeralStore:
         by_term: dict[str, tuple[Posting, ...]] = dict.fromkeys(wanted, ())
         for term in affordable(containing, limit):
             within = [posting for posting in found[term] if self._is_within(posting.position, since, until)]
-            by_term[term] = tuple(within if limit is None else within[max(0, len(within) - limit) :])
+            if limit is not None and len(within) > limit:
+                others = beside(containing, term)
+                within.sort(
+                    key=lambda posting: (
+                        [other in self._counts[posting.position] for other in others],
+                        posting.position,
+                    )
+                )
+                within = sorted(within[len(within) - limit :], key=lambda posting: posting.position)
+            by_term[term] = tuple(within)
         return gathered(by_term, sorted(Counter(lengths.values()).items()), containing)
 
     def _is_within(self, position: int, since: datetime | None, until: datetime | None) -> bool:
@@ -204,6 +213,7 @@ class EphemeralStore:
                     own = self._length(event.position)
                     found[event.position] = Text(
                         mark=mark_of(event),
+                        position=event.position,
                         length=own,
                         ordinal=ordinal if session is not None else 0,
                         session_length=length if session is not None else own,

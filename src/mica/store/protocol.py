@@ -128,8 +128,9 @@ class Store(Protocol):
     ) -> Postings:
         """Which marks contain these terms, and the statistics of all marks.
 
-        With a limit the rarest terms are listed, as many as it has room for; of the rarest, if it alone has more, the
-        latest. Within a time only its marks are listed. Statistics are of all marks, whatever is listed.
+        With a limit the rarest terms are listed, as many as it has room for; of the rarest, if it alone has more, first
+        the marks that contain the next rarest too, and so on, then the latest. Within a time only its marks are
+        listed. Statistics are of all marks, whatever is listed.
         """
 
     async def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
@@ -308,6 +309,15 @@ def affordable(containing: Mapping[str, int], limit: int | None) -> list[str]:
     return [
         term for place, ((_, term), total) in enumerate(zip(known, totals, strict=True)) if not place or total <= limit
     ]
+
+
+BESIDE_TERMS_MAX = 4  # others that choose among the marks of a term of which not all are listed
+
+
+def beside(containing: Mapping[str, int], term: str) -> list[str]:
+    """The terms that choose among the marks of this one, the rarest first."""
+    known = sorted((count, other) for other, count in containing.items() if count and other != term)
+    return [other for _, other in known[:BESIDE_TERMS_MAX]]
 
 
 def gathered(
