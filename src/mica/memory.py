@@ -61,12 +61,13 @@ from mica.observe.redact import redact
 from mica.observe.spool import Hints, SessionAnswer, Spools, hooks_folder
 from mica.select import chains
 from mica.select.budget import fit
+from mica.select.finding import DEPTHS, Depth, Found, Wanted, find
 from mica.select.follow import Bell, Following, history, history_with_ancestors
 from mica.select.gather import gather
 from mica.select.meaning import Meanings
 from mica.select.overview import Overview, overview
 from mica.select.references import Reference, Resolved, listed, referred, resolved
-from mica.select.search import Filters, Hits, search
+from mica.select.search import Filters
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import RECENCY_WEIGHT, Question, Source
 from mica.select.sources.crystals import Crystals, speaking
@@ -547,16 +548,26 @@ class Memory:
         until: datetime | str | None = None,
         agent: str | None = None,
         tags: str | Sequence[str] = (),
+        level: Depth | None = None,
+        with_sources: bool = False,
+        with_superseded: bool = False,
         now: datetime | None = None,
-    ) -> Hits:
-        """The marks that answer the query, best first; empty when none does.
+    ) -> Found:
+        """The marks and crystals that answer the query, best first; empty when none does.
+
+        Each hit has `id`, `text`, `at`, `position`, `score` and `parts`, and is a `Hit` with its `mark` or a
+        `CrystalHit` with its `crystal`. Of a crystal and the marks and crystals beneath it only the better one is
+        shown, unless `with_sources`; crystals that were superseded or retracted only `with_superseded`. `level` asks
+        for marks alone ("mark"), or for the crystals of one level.
 
         Only those from `since` on and before `until`, of this agent, and with all of these tags. Times may be phrases
-        such as "last Tuesday". A time that the query itself names raises the marks around it; `periods` of the answer
+        such as "last Tuesday". A time that the query itself names raises what is around it; `periods` of the answer
         says how it was understood.
         """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}")
+        if level is not None and level not in DEPTHS:
+            raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(DEPTHS)}")
         now = now or self._clock()
         given = [tags] if isinstance(tags, str) else tags
         filters = Filters(
@@ -567,8 +578,15 @@ class Memory:
         )
         await self._stored()
         likeness = {} if self._meanings is None else {"likeness": self._meanings.likeness}
-        return await search(
-            self._store, query, limit=limit, now=now, zone=self._settings.zone(), filters=filters, **likeness
+        return await find(
+            self._store,
+            query,
+            limit=limit,
+            now=now,
+            zone=self._settings.zone(),
+            filters=filters,
+            wanted=Wanted(level=level, with_sources=with_sources, with_superseded=with_superseded),
+            **likeness,
         )
 
     async def navigate(
