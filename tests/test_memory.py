@@ -155,6 +155,7 @@ async def test_data_is_kept_as_it_was_at_the_call(memory: Memory) -> None:
     [
         ({"x": object()}, "object"),
         ({"x": float("nan")}, r"\$\.x"),
+        ({"x": 1.5, "y": float("-inf")}, r"\$\.y"),
         ({"deep": [{"y": float("inf"), "z": None}]}, r"\$\.deep\.0\.y"),
         ({"x": "\ud800"}, "surrogates"),
         ([1], "list"),
