@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,15 +38,19 @@ class Agent:
         self.spools = Spools(hooks_folder(space_of(self.project, home=self.data).file))
 
     def run(
-        self, *words: str, stdin: bytes | None = None, limit: Callable[[], None] | None = None, **variables: str
+        self,
+        *words: str,
+        stdin: bytes | None = None,
+        limit: Callable[[], None] | None = None,
+        variables: dict[str, str] | None = None,
     ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             [sys.executable, "-I", "-S", str(PROGRAM), *words],
             input=stdin,
             capture_output=True,
-            env={"HOME": str(self.home), "CLAUDE_CODE_MESSAGING_TOKEN": SECRET, **variables},
+            env={"HOME": str(self.home), "CLAUDE_CODE_MESSAGING_TOKEN": SECRET, **(variables or {})},
             cwd=self.project,
-            preexec_fn=limit,  # noqa: PLW1509 - the child only sets a limit
+            preexec_fn=limit,
             check=False,
         )
 
@@ -109,9 +114,12 @@ def test_what_is_typed_never_reaches_the_spool_where_that_is_switched_off(agent:
         agent.spools.switch(prompts=False)
     said = {"session_id": "s1", "cwd": str(agent.project), "prompt": "the secret plan", "prompt_id": "p1"}
 
-    assert silent(agent.run("claude", "UserPromptSubmit", stdin=json.dumps(said).encode(), **variables))
-    opencode = {"input": {"sessionID": "s2"}, "output": {"message": {"id": "m1"}, "parts": [{"text": "the secret plan"}]}}
-    assert silent(agent.run("opencode", "chat.message", stdin=json.dumps(opencode).encode(), **variables))
+    assert silent(agent.run("claude", "UserPromptSubmit", stdin=json.dumps(said).encode(), variables=variables))
+    opencode = {
+        "input": {"sessionID": "s2"},
+        "output": {"message": {"id": "m1"}, "parts": [{"text": "the secret plan"}]},
+    }
+    assert silent(agent.run("opencode", "chat.message", stdin=json.dumps(opencode).encode(), variables=variables))
 
     first, second = agent.lines()
     assert first["payload"] == {"session_id": "s1", "cwd": str(agent.project), "prompt_id": "p1"}
@@ -137,7 +145,7 @@ def test_switched_off_it_writes_nothing_and_says_nothing(agent: Agent) -> None:
 
 @pytest.mark.parametrize("variable", ["MICA_DISABLE", "MICA_CHILD"])
 def test_a_variable_switches_it_off_and_stops_recursion(agent: Agent, variable: str) -> None:
-    assert silent(agent.run("claude", "Stop", stdin=b'{"session_id": "s1"}', **{variable: "1"}))
+    assert silent(agent.run("claude", "Stop", stdin=b'{"session_id": "s1"}', variables={variable: "1"}))
     assert not agent.data.exists()
 
 
@@ -321,20 +329,17 @@ def test_a_prompt_is_answered_with_few_places_and_only_above_the_gate(agent: Age
     assert told("login is broken in src/a.py") == []
     assert told("login in auth.py") == []
     assert told("what about the weather") == []
-    assert agent.lines()[0]["offered"] == {"kind": "prompt", "paths": ["src/c.py", "src/a.py"]}
+    offered = {"kind": "prompt", "paths": ["src/c.py", "src/a.py"], "characters": 44}
+    assert agent.lines()[0]["offered"] == offered
 
 
 def test_sessions_that_are_held_out_are_told_nothing_and_recorded(agent: Agent) -> None:
     """TA-06: what an offer is worth can only be told beside sessions that got none."""
-    agent.spools.answer(hook.PROMPT_ANSWER, Hints(**{**_fields(HINTS), "holdout": 1.0}))
+    agent.spools.answer(hook.PROMPT_ANSWER, msgspec.structs.replace(HINTS, holdout=1.0))
 
     assert silent(agent.tell("claude", "UserPromptSubmit", prompt="login"))
 
     assert agent.lines()[0]["offered"] == {"kind": "prompt", "paths": ["src/c.py", "src/a.py"], "held_out": True}
-
-
-def _fields(hints: Hints) -> dict[str, object]:
-    return {name: getattr(hints, name) for name in hints.__struct_fields__}
 
 
 def test_cursor_is_told_again_after_a_compaction(agent: Agent) -> None:
@@ -368,7 +373,7 @@ def test_a_plugin_that_several_clients_load_knows_whose_hook_it_is(
 ) -> None:
     told = {"session_id": "s1", "cwd": str(agent.project), "hook_event_name": "Stop", **payload}
 
-    assert silent(agent.run("Stop", stdin=json.dumps(told).encode(), **variables))
+    assert silent(agent.run("Stop", stdin=json.dumps(told).encode(), variables=variables))
 
     assert [line["client"] for line in agent.lines()] == [client]
 
@@ -377,8 +382,8 @@ def test_a_client_that_runs_the_hooks_of_another_is_told_as_itself(agent: Agent)
     """Cursor runs Claude's hooks beside its own; both are told as Cursor's, so that they can be one."""
     told = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
 
-    agent.run("claude", "PostToolUse", stdin=told, CURSOR_VERSION="3.20")
-    agent.run("--client", "cursor", "postToolUse", stdin=told, CURSOR_VERSION="3.20")
+    agent.run("claude", "PostToolUse", stdin=told, variables={"CURSOR_VERSION": "3.20"})
+    agent.run("--client", "cursor", "postToolUse", stdin=told, variables={"CURSOR_VERSION": "3.20"})
 
     assert [line["client"] for line in agent.lines()] == ["cursor", "cursor"]
 
@@ -387,7 +392,7 @@ def test_claude_sessions_belong_to_the_project_they_were_started_in(agent: Agent
     """An agent may change its folder; its session stays where it began, as a transcript has it."""
     told = json.dumps({"session_id": "s1", "cwd": "/elsewhere"}).encode()
 
-    agent.run("claude", "Stop", stdin=told, CLAUDE_PROJECT_DIR=str(agent.project))
+    agent.run("claude", "Stop", stdin=told, variables={"CLAUDE_PROJECT_DIR": str(agent.project)})
 
     assert len(agent.lines()) == 1
 
@@ -439,7 +444,8 @@ def test_nothing_heavy_is_imported(agent: Agent) -> None:
     code = (
         "import sys\nbefore = set(sys.modules)\n"
         f"sys.path.insert(0, {str(PROGRAM.parent)!r})\nimport hook\n"
-        "hook.respond(['claude', 'SessionStart'], {b'HOME': sys.argv[1].encode()}, b'{\"session_id\":\"s\"}', hook.Here())\n"
+        "environment, raw = {b'HOME': sys.argv[1].encode()}, b'{\"session_id\":\"s\"}'\n"
+        "hook.respond(['claude', 'SessionStart'], environment, raw, hook.Here())\n"
         "print(sorted(set(sys.modules) - before))"
     )
     done = subprocess.run(

@@ -34,6 +34,7 @@ from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
 from mica.observe import guards
 from mica.observe.context import Here
 from mica.select.chains import Comparison, Difference, Failure, Impact, compare
+from mica.select.finding import CrystalHit
 from mica.select.follow import Following
 from mica.select.navigation.places import Lines, Place, Places
 from mica.select.overview import Overview
@@ -59,6 +60,7 @@ __all__ = [
     "Context",
     "Copied",
     "Crystal",
+    "CrystalHit",
     "Difference",
     "Dropped",
     "DuplicateEvent",

@@ -79,7 +79,8 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     client, event = _asked(words)
     here.home, settings = _configured(environment)
     project = environment.get(b"CLAUDE_PROJECT_DIR", b"") if client == "claude" else b""
-    directory = project if project.startswith(b"/") else posix.getcwdb()
+    project = project if project.startswith(b"/") else b""
+    directory = project or posix.getcwdb()
     if _is_off(here, directory, settings) and (project or _speaks_of(raw, directory)):
         return ""  # before anything is decoded: who switched it off pays for nothing
     payload = _decoded(raw)
@@ -269,11 +270,13 @@ def _decoded(raw: bytes) -> dict[str, object]:
         raise _Failed("standard input is no JSON object")
     try:
         from _json import make_scanner
-    except ImportError:
+
+        scan = make_scanner(_Rules)  # type: ignore[arg-type]  # it reads attributes only
+    except (ImportError, AttributeError, TypeError):  # another Python, whose halves fit together differently
         from json import loads
 
         return dict(loads(text))
-    return dict(make_scanner(_Rules)(text, 0)[0])  # type: ignore[arg-type]  # it reads attributes only
+    return dict(scan(text, 0)[0])
 
 
 def _encode(value: object) -> str:
@@ -282,7 +285,7 @@ def _encode(value: object) -> str:
 
         encoder = make_encoder({}, repr, encode_basestring_ascii, None, ":", ",", *(False, False, True))
         return "".join(encoder(value, 0))
-    except (ImportError, TypeError):
+    except (ImportError, AttributeError, TypeError):
         from json import dumps
 
         return dumps(value, separators=(",", ":"))
@@ -390,7 +393,8 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
     share = made.get("holdout")
     if isinstance(share, int | float) and _share_of(session or prompt) < share:
         return "", {**offered, "held_out": True}
-    return "\n".join([_text(made, "head"), *(_text(places[index], "text") for index in chosen)]).strip(), offered
+    text = "\n".join([_text(made, "head"), *(_text(places[index], "text") for index in chosen)]).strip()
+    return text, {**offered, "characters": len(text)}
 
 
 def chosen_places(made: dict[str, object], prompt: str) -> list[int]:

@@ -61,12 +61,13 @@ from mica.observe.redact import redact
 from mica.observe.spool import Hints, SessionAnswer, Spools, hooks_folder
 from mica.select import chains
 from mica.select.budget import fit
+from mica.select.finding import DEPTHS, Depth, Found, Wanted, find
 from mica.select.follow import Bell, Following, history, history_with_ancestors
 from mica.select.gather import gather
 from mica.select.meaning import Meanings
 from mica.select.overview import Overview, overview
 from mica.select.references import Reference, Resolved, listed, referred, resolved
-from mica.select.search import Filters, Hits, search
+from mica.select.search import Filters
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import RECENCY_WEIGHT, Question, Source
 from mica.select.sources.crystals import Crystals, speaking
@@ -381,7 +382,7 @@ class Memory:
         if outcome not in OUTCOMES:
             raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
         told = [fields_of(step) for step in steps]
-        here = self.here.context.with_({} if workflow is None else {"workflow": workflow}, session, agent)
+        here = self.here.context.with_(session=session, agent=agent, task=workflow)
         with Scope(self._space, lambda: Here(here, None)):  # a walk is a chain of its own
             walk = self.mark(task, tags=("prompt",), origin="user", at=at)
             for name, fields, failed in told:
@@ -406,7 +407,7 @@ class Memory:
         root: Path | Mapping[Path, Path | None] | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Imported:
-        """Read Claude Code transcripts into this space, in the order given. What was read before is not read twice.
+        """Read coding agents' transcripts into this space, in the order given. What was read before is not read twice.
 
         `root` is the folder that paths of files are relative to, one for all or one for each transcript; where it is
         None, the folder the session worked in first. A file that cannot be read is named in the result; the others go
@@ -548,16 +549,26 @@ class Memory:
         until: datetime | str | None = None,
         agent: str | None = None,
         tags: str | Sequence[str] = (),
+        level: Depth | None = None,
+        with_sources: bool = False,
+        with_superseded: bool = False,
         now: datetime | None = None,
-    ) -> Hits:
-        """The marks that answer the query, best first; empty when none does.
+    ) -> Found:
+        """The marks and crystals that answer the query, best first; empty when none does.
+
+        Each hit has `id`, `text`, `at`, `position`, `score` and `parts`, and is a `Hit` with its `mark` or a
+        `CrystalHit` with its `crystal`. Of a crystal and the marks and crystals beneath it only the better one is
+        shown, unless `with_sources`; crystals that were superseded or retracted only `with_superseded`. `level` asks
+        for marks alone ("mark"), or for the crystals of one level.
 
         Only those from `since` on and before `until`, of this agent, and with all of these tags. Times may be phrases
-        such as "last Tuesday". A time that the query itself names raises the marks around it; `periods` of the answer
+        such as "last Tuesday". A time that the query itself names raises what is around it; `periods` of the answer
         says how it was understood.
         """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}")
+        if level is not None and level not in DEPTHS:
+            raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(DEPTHS)}")
         now = now or self._clock()
         given = [tags] if isinstance(tags, str) else tags
         filters = Filters(
@@ -568,8 +579,15 @@ class Memory:
         )
         await self._stored()
         likeness = {} if self._meanings is None else {"likeness": self._meanings.likeness}
-        return await search(
-            self._store, query, limit=limit, now=now, zone=self._settings.zone(), filters=filters, **likeness
+        return await find(
+            self._store,
+            query,
+            limit=limit,
+            now=now,
+            zone=self._settings.zone(),
+            filters=filters,
+            wanted=Wanted(level=level, with_sources=with_sources, with_superseded=with_superseded),
+            **likeness,
         )
 
     async def navigate(
@@ -1230,13 +1248,13 @@ class Opening:
         encoder = self._encoder or chosen(settings.semantic)
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
-        hooks = _hooks_of(target, settings)
+        hooks = hooks_of(target, settings)
         memory = Memory(store, settings=settings, clock=self._clock, encoder=encoder, hooks=hooks)
         await memory.learn_purges()
         return memory
 
 
-def _hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
+def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
     """Where hooks write for a target: beside its file, or beside that of the directory whose place a setting takes."""
     if target is None or str(target) == settings.store:
         return hooks_folder(space_of(Path.cwd(), home=settings.home).file)

@@ -83,8 +83,17 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     # Names that are kept for good: what memory rests on, and what clients observe of an agent's work.
     keep: tuple[str, ...] = tuple(
         "mark brief transcript.* log.* event.* prompt* step* outcome* judgment* crystal* teaching* trail* "
-        "offer* task.* file.* shell.* command.* tool.* turn.* session.* model.*".split()
+        "offer* file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
     )
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where coding agents besides Claude Code keep their transcripts. One without a place is not looked for."""
+
+    codex: Path | None = None  # Codex' own folder, with `sessions` in it
+    gemini: Path | None = None  # a folder with `<project>/chats` in it
+    copilot: Path | None = None  # a folder with one for each session in it
+    opencode: Path | None = None  # the database
 
 
 Tier = Literal["routine", "interactive", "investigative", "critical"]
@@ -172,6 +181,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     home: Path  # where spaces live, one file each
     transcripts: Path  # where Claude Code keeps its transcripts
+    clients: ClientSettings = ClientSettings()
     store: str | None = None  # a file or address used in place of the directory's own space
     brief: BriefSettings = BriefSettings()
     observe: ObserveSettings = ObserveSettings()
@@ -205,11 +215,14 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     environment = os.environ if environment is None else environment
     user_home = Path(environment.get("HOME") or Path.home())
     path = Path(environment.get("MICA_CONFIG") or _folder(environment, user_home, "config") / "config.toml")
+    given = _read(path, required=bool(environment.get("MICA_CONFIG")))
     values = {
         "home": str(_folder(environment, user_home, "data")),
         "transcripts": str(Path(environment.get("CLAUDE_CONFIG_DIR") or user_home / ".claude") / "projects"),
-        **_read(path, required=bool(environment.get("MICA_CONFIG"))),
+        **given,
     }
+    if isinstance(clients := given.get("clients", {}), dict):
+        values["clients"] = _client_places(environment, user_home) | clients
     for name in FROM_ENVIRONMENT:
         if name in values:
             raise InvalidSettings(f"{path}: `{name}` is not for a file: it comes from the environment")
@@ -279,6 +292,17 @@ def _override(values: dict[str, object], environment: Mapping[str, str]) -> None
                 table = values.setdefault(field.name, {})
                 if isinstance(table, dict):  # a section that is no table is reported with the file's other faults
                     table[inner.name] = value
+
+
+def _client_places(environment: Mapping[str, str], user_home: Path) -> dict[str, str]:
+    """Where clients keep their transcripts, as their own variables say."""
+    data = Path(environment.get("XDG_DATA_HOME") or user_home / ".local" / "share") / "opencode"
+    return {
+        "codex": environment.get("CODEX_HOME") or str(user_home / ".codex"),
+        "gemini": str(Path(environment.get("GEMINI_CLI_HOME") or user_home) / ".gemini" / "tmp"),
+        "copilot": str(Path(environment.get("COPILOT_HOME") or user_home / ".copilot") / "session-state"),
+        "opencode": str(data / (environment.get("OPENCODE_DB") or "opencode.db")),
+    }
 
 
 def _folder(environment: Mapping[str, str], user_home: Path, kind: str) -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import ParamSpec
 
 import click
 import msgspec
@@ -12,11 +13,15 @@ from rich.markup import escape
 
 from mica import hook as hook_program
 from mica.cli.importing import skipped
-from mica.cli.output import Output, making_command, memory_command
+from mica.cli.output import Output, json_option, making_command, size, store_options, target
+from mica.errors import InvalidInput
 from mica.inject.lines import counted
-from mica.memory import Memory
+from mica.memory import Memory, hooks_of
 from mica.observe.spool import Failure, Spools, register_command
-from mica.settings import load_settings
+from mica.settings import Settings, load_settings
+from mica.store.space import shown
+
+P = ParamSpec("P")
 
 
 @click.command("hook", context_settings={"ignore_unknown_options": True})
@@ -65,56 +70,65 @@ def observe() -> None:
     """
 
 
+def _switch(function: Callable[P, None]) -> Callable[P, None]:
+    return json_option(store_options(function))
+
+
 @observe.command("on")
 @click.option("--prompts/--no-prompts", default=None, help="Whether what is typed is kept, redacted.")
-@making_command
-async def observe_on(memory: Memory, output: Output, *, prompts: bool | None) -> None:
+@_switch
+def observe_on(*, prompts: bool | None, store: str | None, space: str | None, as_json: bool) -> None:
     """Let hooks observe this space.
 
     Example: mica observe on --no-prompts
     """
-    register_command(load_settings().home)
-    _spools(memory).switch(on=True, prompts=prompts)
-    _show(memory, output)
+    settings = load_settings()
+    register_command(settings.home)
+    spools = _spools(settings, store, space)
+    spools.switch(on=True, prompts=prompts)
+    _show(spools, settings, Output(as_json=as_json))
 
 
 @observe.command("off")
-@making_command
-async def observe_off(memory: Memory, output: Output) -> None:
+@_switch
+def observe_off(*, store: str | None, space: str | None, as_json: bool) -> None:
     """Let hooks of this space write nothing and say nothing. What is stored stays.
 
     Example: mica observe off
     """
-    _spools(memory).switch(on=False)
-    _show(memory, output)
+    settings = load_settings()
+    spools = _spools(settings, store, space)
+    spools.switch(on=False)
+    _show(spools, settings, Output(as_json=as_json))
 
 
 @observe.command("status")
-@memory_command
-async def observe_status(memory: Memory, output: Output) -> None:
+@_switch
+def observe_status(*, store: str | None, space: str | None, as_json: bool) -> None:
     """Say whether this space is observed, what waits, and what failed lately.
 
     Example: mica observe status --json
     """
-    _show(memory, output)
-
-
-def _spools(memory: Memory) -> Spools:
-    if memory.spools is None:
-        raise click.UsageError(f"no hooks write for {memory.location}; they write beside the file of a space")
-    return memory.spools
-
-
-def _show(memory: Memory, output: Output) -> None:
     settings = load_settings()
-    spools = memory.spools
-    failures = hook_failures(memory)
+    _show(_spools(settings, store, space), settings, Output(as_json=as_json))
+
+
+def _spools(settings: Settings, store: str | None, space: str | None) -> Spools:
+    place = target(settings, store, space)
+    folder = hooks_of(place, settings)
+    if folder is None:
+        raise InvalidInput(f"no hooks write for {shown(place)}; they write beside the file of a space")
+    return Spools(folder)
+
+
+def _show(spools: Spools, settings: Settings, output: Output) -> None:
+    failures = hook_failures(spools, settings)
     document = {
-        "observing": bool(spools and spools.is_on and settings.observe.enabled),
-        "prompts": bool(spools and spools.keeps_prompts and settings.observe.prompts),
-        "folder": None if spools is None else str(spools.folder),
-        "waiting": 0 if spools is None else spools.waiting_bytes(),
-        "answers_at_start": bool(spools and spools.session_answer()),
+        "observing": spools.is_on and settings.observe.enabled,
+        "prompts": spools.keeps_prompts and settings.observe.prompts,
+        "folder": str(spools.folder),
+        "waiting_bytes": spools.waiting_bytes(),
+        "answers_at_start": spools.session_answer() is not None,
         "failures": [_told(failure) for failure in failures],
     }
 
@@ -124,20 +138,19 @@ def _show(memory: Memory, output: Output) -> None:
         console.print(f"Observing is {state} in this space; {said}.", soft_wrap=True)
         if not settings.observe.enabled:
             console.print("The setting observe.enabled is false, for all spaces.", soft_wrap=True)
-        console.print(f"[dim]{escape(str(document['folder']))}[/]", soft_wrap=True)
-        if waiting := cast(int, document["waiting"]):
-            console.print(f"[yellow]→[/] {waiting:,} bytes wait: run `mica ingest`, or any other command")
+        console.print(f"[dim]{escape(str(spools.folder))}[/]", soft_wrap=True)
+        if waiting := spools.waiting_bytes():
+            console.print(f"[yellow]→[/] {size(waiting)} wait: the next command that reads this space stores them")
         for failure in failures[-5:]:
             told = _told(failure)
-            console.print(f"[yellow]→[/] {told['at']} {escape(str(told['reason']))}", soft_wrap=True)
+            console.print(f"[yellow]→[/] {told['at']} {escape(failure.reason)}", soft_wrap=True)
 
     output.show(document, for_people)
 
 
-def hook_failures(memory: Memory) -> list[Failure]:
+def hook_failures(spools: Spools | None, settings: Settings) -> list[Failure]:
     """Why hooks of this space, or of no known space, did nothing lately."""
-    home = Spools(load_settings().home)
-    return [*home.failures(), *(memory.spools.failures() if memory.spools is not None else [])]
+    return [*Spools(settings.home).failures(), *(spools.failures() if spools is not None else [])]
 
 
 def _told(failure: Failure) -> dict[str, object]:

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from mica.cli.importing import planned
 from mica.cli.output import Output, json_option, reading, store_options, target
+from mica.cli.planning import Place, planned
 from mica.errors import InvalidInput
 from mica.inject.accounts import charts, facts, page
 from mica.memory import Memory
@@ -68,7 +68,7 @@ async def _told(path: Path | None, root: Path | None, *, settings: Settings, pla
     if path is None:
         async with reading(place, settings=settings) as memory:
             return await _replayed(memory, root)
-    found = planned(path, settings=settings, into=None)
+    found = planned([Place(path)], settings=settings, into=None)
     if not found.plans:
         raise InvalidInput(f"{path} holds no transcript; `mica import --help` names the clients whose files are read")
     told: list[Replay] = []

@@ -17,7 +17,7 @@ from mica.inject.render import OPENING
 from mica.memory import Memory
 from mica.model import EventId
 from mica.observe.redact import redact
-from mica.select.search import collapsed
+from mica.select.finding import CrystalHit, collapsed
 
 TEXT_CHARACTERS_MAX = 600  # of one hit or source: enough to judge it, and its number leads to the whole
 HITS_MAX = 50
@@ -105,10 +105,10 @@ async def _search(memory: Memory, asked: SearchAsked) -> dict[str, object]:
     found = await memory.search(asked.query, limit=4 * limit, since=asked.since, until=asked.until, tags=asked.tags)
     hits = [
         {
-            "number": f"#{hit.mark.position}",
-            "text": one_line(hit.mark.text, TEXT_CHARACTERS_MAX),
-            "tags": hit.mark.tags,
-            "at": hit.mark.at.isoformat(timespec="seconds"),
+            "number": f"#{hit.position}",
+            "text": one_line(hit.text, TEXT_CHARACTERS_MAX),
+            "tags": (hit.crystal.level,) if isinstance(hit, CrystalHit) else hit.mark.tags,
+            "at": hit.at.isoformat(timespec="seconds"),
             "times": times,
         }
         for hit, times in collapsed(found)[:limit]

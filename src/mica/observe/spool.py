@@ -52,6 +52,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 class Remembered(msgspec.Struct, kw_only=True):
     """What is kept of a session between two ingests; never a text."""
 
+    started: bool = False
     root: str | None = None  # the folder that paths are relative to
     turn: str | None = None  # the name of the prompt that everything hangs under
     prompts: list[str] = []  # those that were told

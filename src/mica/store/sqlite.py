@@ -103,6 +103,8 @@ class SqliteStore:
     crystals = threaded(SqliteCore.crystals)
     unsealed = threaded(SqliteCore.unsealed)
     citing = threaded(SqliteCore.citing)
+    crystal_postings = threaded(SqliteCore.crystal_postings)
+    above = threaded(SqliteCore.above)
     save_vectors = threaded(SqliteCore.save_vectors)
     vectors = threaded(SqliteCore.vectors)
     without_vector = threaded(SqliteCore.without_vector)

@@ -65,7 +65,7 @@ def _said(value: object, result: Result, tally: Tally) -> str:
 
 def drafts_of(told: Answered, files: Files, tally: Tally) -> list[Draft]:
     """The events of one call, in order of access; a `tool.run` or a `tool.failed` where it led nowhere."""
-    if told.call.failed:
+    if told.call.failed or told.call.denied:
         return _failure(told, files)
     match told.call.tool:
         case "Read" | "NotebookRead":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mica.model import Event, Ref
-from mica.observe.clients.claude_prompts import Command, Prompt, typed, typed_meanwhile
+from mica.observe.clients.claude_prompts import typed, typed_meanwhile
 from mica.observe.clients.claude_records import (
     ATTACHMENT,
     CLIENT,
@@ -23,6 +23,7 @@ from mica.observe.clients.claude_records import (
     text_of,
 )
 from mica.observe.clients.claude_tools import Answered, drafts_of, guess
+from mica.observe.clients.prompts import Command, Prompt
 from mica.observe.clients.ranges import line_count
 from mica.observe.clients.records import Tally
 from mica.observe.clients.telling import NEVER, Teller, utc

@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
 
 from mica.hook import PASSED_OVER, session_of
-from mica.model import Event, Origin
+from mica.model import Event
 from mica.observe.clients import (
     claude_tools,
     codex_tools,
@@ -23,19 +22,22 @@ from mica.observe.clients import (
     gemini_tools,
     opencode_tools,
 )
-from mica.observe.clients.claude_prompts import Command, Prompt, typed
+from mica.observe.clients.claude_prompts import typed as typed_into_claude
 from mica.observe.clients.claude_records import Message, Record
+from mica.observe.clients.prompts import Command, Prompt, typed
+from mica.observe.clients.readers import CLAUDE_CODE
 from mica.observe.clients.records import Tally
-from mica.observe.clients.telling import CLAUDE_CODE, Teller, label
+from mica.observe.clients.telling import Teller, label
 from mica.observe.clients.touching import Call, Draft, Files, digest
 from mica.observe.spool import Line, Remembered
+from mica.walks import OFFER
 
-OFFER = "offer.made"  # what an agent was shown by a hook, or would have been, had it not been held out
+BRIEFED = "session.briefed"  # a hook showed a brief: {"receipt"}
+CHARACTERS_A_TOKEN = 4  # of lines with paths; a hook has no time to count
 REMEMBERED_MAX = 10_000  # of anything, in one session
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_COMMAND = re.compile(r"/([A-Za-z][\w:.-]*(?:/[\w:.-]+)?)(?:\s+(.*))?", re.DOTALL)
-_HOOK_CONTEXT = re.compile(r"<hook_context>.*?</hook_context>\s*", re.DOTALL)  # our own text, as Gemini gives it back
+_COMMAND = re.compile(r"/([A-Za-z][\w:.-]{0,100})(?:\s+(.*))?", re.DOTALL)
 
 NAMES = {"claude": CLAUDE_CODE}  # of clients, where hooks and transcripts call them differently
 TOOLS: dict[str, Callable[[Call, Files, Tally], list[Draft]]] = {
@@ -100,7 +102,7 @@ class Hearing:
         teller.at = _EPOCH + timedelta(microseconds=line.at)
         teller.number, teller.tally, teller.made = number, tally, []
         cwd = _text(payload, "cwd", "directory") or line.directory
-        self._place(teller, payload, cwd, is_session=event in _STARTS)
+        self._place(teller, payload, cwd)
         if event in _PROMPTS or event in _COMMANDS:
             self._prompt(teller, line, event, payload)
         elif event in _CALLS or event in _FAILED_CALLS:
@@ -110,9 +112,7 @@ class Hearing:
         elif event in _ENDS:
             teller.end(_text(payload, "reason"))
         if line.offered:
-            fields = cast(dict[str, object], _plain(line.offered))
-            origin: Origin = "recalled"
-            teller.make(f"offer:{teller.session}:{line.at}", OFFER, fields, parent=teller.parent, origin=origin)
+            self._offer(teller, line, line.offered)
         return teller.made
 
     def remembered(self) -> Remembered:
@@ -133,13 +133,14 @@ class Hearing:
             self._tellers[client] = teller
         return self._tellers[client]
 
-    def _place(self, teller: Teller, payload: Mapping[str, object], cwd: str | None, *, is_session: bool) -> None:
+    def _place(self, teller: Teller, payload: Mapping[str, object], cwd: str | None) -> None:
         if self._kept.root is None and cwd is not None and cwd.startswith("/"):
             self._kept.root = str(self._root_of(Path(cwd)))
         teller.files.root = self._kept.root
         session = session_of(dict(payload)) or "unknown"
         teller.place(session, agent=_text(payload, "agent_id"), branch=None, cwd=cwd)
-        if is_session or not self._kept.prompts:
+        if not self._kept.started:
+            self._kept.started = True
             info = payload.get("info")
             version = _text(payload, "cursor_version") or _text(info, "version")
             teller.start(cwd=cwd, branch=None, version=version)
@@ -183,6 +184,18 @@ class Hearing:
             teller.hold_closing(name, text.strip())
         teller.release()
 
+    def _offer(self, teller: Teller, line: Line, offered: Mapping[str, object]) -> None:
+        """What the agent was shown, or would have been, had it not been held out: recalled, never evidence."""
+        fields: dict[str, object] = {"receipt": _text(offered, "receipt")}
+        name = BRIEFED
+        if offered.get("kind") == "prompt":
+            paths, characters = offered.get("paths"), offered.get("characters")
+            told = [label(path) for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
+            tokens = characters // CHARACTERS_A_TOKEN if isinstance(characters, int) else 0
+            name, fields = OFFER, {"paths": told, "tokens": tokens, "held_out": offered.get("held_out") is True}
+        key = f"offer:{teller.session}:{line.at}"
+        teller.make(key, name, fields, parent=teller.parent, origin="recalled")
+
     # -- What was done
 
     def _call(
@@ -203,6 +216,8 @@ class Hearing:
         failed = failed or _says_failed(result)
         name = _text(payload, "tool_use_id", "callID") or self._nth(payload, [given, failed])
         call = Call(id=name, tool=tool, given=given, result=result, failed=failed, cwd=cwd)
+        if line.client == "codex":  # whose calls have their names within a turn
+            name = f"{turn or teller.session}:{name}"
         teller.call(name, TOOLS[line.client](call, teller.files, teller.tally))
 
     def _nth(self, payload: Mapping[str, object], value: object) -> str:
@@ -251,10 +266,10 @@ def _said(client: str, event: str, payload: Mapping[str, object]) -> Prompt | Co
         text = _parts(payload.get("output"))
     if text is None:
         return None
-    if client == "gemini":
-        text = _HOOK_CONTEXT.sub("", text)
-    said = typed(Record(message=Message(content=text)))
-    if isinstance(said, Prompt) and (command := _COMMAND.fullmatch(said.text.strip())):
+    if client != "claude":
+        return typed(client, text)
+    said = typed_into_claude(Record(message=Message(content=text)))
+    if isinstance(said, Prompt) and (command := _COMMAND.fullmatch(said.text)):  # a hook sees it as it was typed
         return Command(command[1], (command[2] or "").strip())
     return said
 
@@ -294,18 +309,3 @@ def _text(fields: object, *names: str) -> str | None:
 
 def _first(fields: Mapping[str, object], *names: str) -> object:
     return next((fields[name] for name in names if fields.get(name) is not None), None)
-
-
-def _plain(value: object) -> object:
-    """A value of a foreign program without what no store can hold."""
-    match value:
-        case str():
-            return label(value)
-        case dict():
-            return {label(str(key)): _plain(inner) for key, inner in value.items()}
-        case list():
-            return [_plain(inner) for inner in value[:100]]
-        case bool() | int() | None:
-            return value
-        case _:
-            return None

@@ -111,6 +111,18 @@ class Shape(Generic[T]):
         return value  # type: ignore[return-value]  # _fit built it from the type's own description
 
 
+def value_of(encoded: bytes | msgspec.Raw) -> object:
+    """Any JSON value, mended where that helps; None where there is none."""
+    try:
+        return msgspec.json.decode(encoded)
+    except (ValueError, RecursionError):
+        text = bytes(encoded).strip(b"\0 \t\r\n").decode("utf-8", "replace")
+    try:
+        return _clean(json.loads(text, strict=False))
+    except (ValueError, RecursionError):
+        return None
+
+
 _MISFIT = object()
 
 
@@ -147,6 +159,8 @@ def _fit_one(value: object, info: inspect.Type, tally: Tally) -> object:
             return value
         case inspect.IntType(ge=low, le=high) if isinstance(value, int) and not isinstance(value, bool):
             return value if (low is None or value >= low) and (high is None or value <= high) else _MISFIT
+        case inspect.FloatType() if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
         case inspect.DateTimeType() if isinstance(value, str):
             return _moment(value)
         case inspect.NoneType() if value is None:

@@ -2,7 +2,14 @@
 
 Every client's transcript and every hook tells through a `Teller`. An event's id follows from what the client calls the
 thing (session, prompt, call, answer), so that a hook's record and the transcript of the same call are one event, and
-reading a file twice, in pieces or in another order gives the same ids.
+reading a file twice, in pieces or in another order gives the same ids. The names:
+
+| client | prompt | call | closing words |
+| --- | --- | --- | --- |
+| claude-code | prompt id | tool use id | the record's uuid |
+| codex | turn id | turn id:tool use id, since a fork keeps both | turn id |
+| gemini, copilot | `nth(text)` | `nth([arguments, failed])`: their hooks know no ids | the prompt's |
+| opencode | message id | call id | message id of the prompt |
 """
 
 from __future__ import annotations
@@ -35,8 +42,7 @@ from mica.observe.clients.touching import Draft, Files, digest, verbatim
 
 TEXT_CHARACTERS_MAX = 1_000_000  # more than a model's window holds; what is longer was not typed
 NEVER = datetime.max.replace(tzinfo=UTC)
-CLAUDE_CODE = "claude-code"
-_UNIQUE = (CLAUDE_CODE,)  # clients whose prompts, calls and answers have names that no other session uses
+_UNIQUE = ("claude-code", "codex")  # clients whose prompts, calls and answers have names that no other session uses
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -239,7 +245,7 @@ class Teller:
             event = make_event(
                 identifier,
                 name,
-                fields,
+                {key: _without_nul(value) for key, value in fields.items()},
                 at=at or self.at,
                 context=context or self.context,
                 parent=parent,
@@ -251,6 +257,11 @@ class Teller:
         else:
             self.made.append(event)
         return place
+
+
+def _without_nul(value: object) -> object:
+    """PostgreSQL refuses it, and nobody typed it."""
+    return value.replace("\0", "�") if isinstance(value, str) and "\0" in value else value
 
 
 @lru_cache(maxsize=1_024)
