@@ -328,7 +328,7 @@ async def test_a_real_agent_is_told_what_is_known_and_leaves_what_it_did(name: s
 
 @pytest.mark.skipif("claude-code" not in CHOSEN, reason="Claude Code was not asked for")
 def test_claude_code_finds_the_plugin_valid(home: Path, project: Path) -> None:
-    """A-14: its own strict validation."""
+    """Its own strict validation."""
     run_mica(home, project, "install", "claude-code", "--yes")
     plugin = home / ".local/share/mica/plugin"
 

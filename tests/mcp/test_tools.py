@@ -286,6 +286,29 @@ async def test_a_mark_descends_from_what_the_caller_was_doing(
     assert (seen.context.session, seen.context.agent) == ("s1", "scout")
 
 
+async def test_a_client_that_names_no_session_is_in_the_one_that_its_hooks_tell_of(
+    start: Start, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Codex, Gemini CLI and OpenCode hand none down; where two are open, nobody guesses."""
+    place = tmp_path / "space.db"
+
+    async def marked(*sessions: str) -> str | None:
+        async with mica.open(place, settings=settings_of(environment)) as memory:
+            for session in sessions:
+                with memory.context(session=session, client="codex"):
+                    memory.emit("turn.started", {})
+        client = start("--store", str(place))
+        client.request("initialize", protocolVersion="2025-06-18", clientInfo={"name": "codex-mcp-client"})
+        told = client.call("mark", text="Somebody was here")["structuredContent"]
+        client.leave()
+        async with mica.open(place, settings=settings_of(environment)) as memory:
+            return (await memory.event(told["id"])).context.session
+
+    assert await marked() is None
+    assert await marked("first") == "first"
+    assert await marked("second") is None
+
+
 def test_a_broken_setting_is_told_to_the_model(start: Start) -> None:
     client = start(MICA_BRIEF_BUDGET_TOKENS="many")
     client.opened()

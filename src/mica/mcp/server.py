@@ -187,21 +187,22 @@ class Server:
     async def _run(self, tool: Tool, message: Message) -> dict[str, object]:
         memory = await self._project.memory(makes=tool.writes)
         with ExitStack() as blocks:
-            self._enter(blocks, memory, message.meta)
+            await self._enter(blocks, memory, message.meta)
             return await tool.call(memory, message.params.get("arguments") or {})
 
-    def _enter(self, blocks: ExitStack, memory: Memory, meta: Fields) -> None:
+    async def _enter(self, blocks: ExitStack, memory: Memory, meta: Fields) -> None:
         """Be where the caller is: in its trace, its session, and known by the name of its client."""
         carried = {name: value for name in CARRIER if isinstance(value := meta.get(name), str)}
         if carried:
             blocks.enter_context(memory.received(carried))
-        session = None if memory.here.context.session else self._project.session
-        blocks.enter_context(memory.context(session=session, client=LABELS.get(self._client, self._client)))
+        client = LABELS.get(self._client, self._client)
+        session = memory.here.context.session or self._project.session or await _only_session(memory, client)
+        blocks.enter_context(memory.context(session=session, client=client))
 
     async def _prompted(self, message: Message) -> Fields:
         memory = await self._project.memory(makes=False)
         with ExitStack() as blocks:
-            self._enter(blocks, memory, message.meta)
+            await self._enter(blocks, memory, message.meta)
             try:
                 asked = await prompt(memory, str(message.params.get("name")))
             except InvalidInput as error:
@@ -218,6 +219,16 @@ METHODS = frozenset(
 def _name(client: object) -> str:
     name = client.get("name") if isinstance(client, dict) else None
     return name if isinstance(name, str) else ""
+
+
+async def _only_session(memory: Memory, client: str) -> str | None:
+    """The session of a client that does not name it: the one that its hooks tell of, where just one is open."""
+    try:
+        sessions = await memory.open_sessions()
+    except MicaError:
+        return None  # what was asked for says so itself
+    own = [each.session for each in sessions if dict(each.last.context.labels).get("client") == client]
+    return own[0] if len(own) == 1 else None
 
 
 def _failed(text: str) -> Fields:
