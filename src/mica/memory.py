@@ -187,8 +187,8 @@ class Memory:
         **labels: str,
     ) -> Scope:
         """A `with` block, or a decorator, in which events come from here. What is not given is inherited."""
-        given = parent, labels, session, agent, user, task, correlation
-        return Scope(self._space, narrowed, self._space, self._base, *given)
+        space = self._space
+        return Scope(space, narrowed, (space, self._base, parent, labels, session, agent, user, task, correlation))
 
     async def resumed(self, session: str) -> Scope:
         """A `with` block that goes on where a session stopped, here or in a process that is gone.
