@@ -187,8 +187,8 @@ class Memory:
         **labels: str,
     ) -> Scope:
         """A `with` block, or a decorator, in which events come from here. What is not given is inherited."""
-        given = parent, labels, session, agent, user, task, correlation
-        return Scope(self._space, narrowed, self._space, self._base, *given)
+        space = self._space
+        return Scope(space, narrowed, (space, self._base, parent, labels, session, agent, user, task, correlation))
 
     async def resumed(self, session: str) -> Scope:
         """A `with` block that goes on where a session stopped, here or in a process that is gone.
@@ -1016,9 +1016,15 @@ class Memory:
     # -- Keep -------------------------------------------------------------------------------------------------
 
     async def replay_walks(
-        self, *, root: Path | None = None, on_progress: Callable[[int], None] = lambda done: None
+        self,
+        *,
+        root: Path | None = None,
+        latest: int | None = None,
+        on_progress: Callable[[int], None] = lambda done: None,
     ) -> Replay:
         """What offering paths would have been worth over this space's own history, learning only from the past.
+
+        With `latest`, only so many of the last tasks are judged.
 
         Files are seen as they were in the git history at `root`, which is the directory of the latest session unless
         given. Without one, a file can be offered once somebody has opened it; `missing` of the answer says so.
@@ -1028,7 +1034,9 @@ class Memory:
 
         events = await self.events(EventQuery(limit=None))
         where = latest_directory(events) if root is None else root
-        return await asyncio.to_thread(rewalked, events, where, render=offer, prices=prices(), on_progress=on_progress)
+        return await asyncio.to_thread(
+            rewalked, events, where, render=offer, prices=prices(), latest=latest, on_progress=on_progress
+        )
 
     async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
         """A day's or a week's work before `until`, beside the period before it, with the arms of all that was offered.
