@@ -13,7 +13,7 @@ import pytest
 import mica
 from mica.crystallize.closing import Closing
 from mica.crystallize.requests import Request
-from mica.crystals import CrystalQuery
+from mica.crystals import CrystalQuery, Level
 from mica.errors import InvalidEvent, InvalidInput, InvalidSettings, LawBroken, UnknownEvent
 from mica.model import EventQuery, Mark
 from mica.settings import CrystalSettings, Settings
@@ -463,3 +463,33 @@ async def test_superseded_crystals_are_kept(memory: mica.Memory, clock: HandCloc
     [second] = await memory.crystallize()
     all_of_them = await memory._store.crystals(CrystalQuery(is_live=None))
     assert [crystal.id for crystal in all_of_them] == [first.id, second.id]
+
+
+@pytest.mark.parametrize(
+    ("level", "period"),
+    [
+        ("session", "bogus"),
+        ("session", "day:2026-11-03"),
+        ("day", "session:s1"),
+        ("session", "session:"),
+        ("year", "year:1"),
+    ],
+)
+async def test_a_crystal_is_committed_for_a_period_of_its_level(memory: mica.Memory, level: Level, period: str) -> None:
+    """B-17: its name says what it is about; nothing is stored otherwise."""
+    one = memory.mark("The cookie is set before the redirect, so that the session is lost on every login")
+
+    with pytest.raises(InvalidInput, match=r"is not about|no level"):
+        await memory.commit_crystal([("the cookie", [one.id])], sources=[one.id], period=period, level=level)
+    assert await memory.crystals() == []
+
+
+async def test_a_mark_cannot_come_before_a_parent_that_is_only_referred_to(memory: mica.Memory) -> None:
+    """B-35, TB-05: a reference has no time of its own, and causality holds all the same."""
+    late = memory.mark("it happened", at=memory._clock())
+
+    with pytest.raises(InvalidInput, match="cannot come before"):
+        memory.mark("it was caused", parent=late, at=memory._clock() - timedelta(minutes=1))
+    memory.mark("it was caused", parent=late)
+    [found] = await memory.events(EventQuery(names=("mark",), limit=None, text="caused"))
+    assert found.parent_id == late.id

@@ -16,11 +16,14 @@ from rich.markup import escape
 
 from mica.cli.importing import planned
 from mica.cli.output import Output, Span, json_option, memory_command, size
-from mica.inject.lines import counted
+from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
+from mica.model import Event, EventQuery, utc_now
 from mica.settings import load_settings
 from mica.store.opening import prepare as prepare_server
 from mica.store.space import shown
+
+FAILED_LATELY = timedelta(days=1)  # work that failed before was done since, or fails again
 
 
 @click.command()
@@ -35,7 +38,8 @@ async def doctor(memory: Memory, output: Output) -> None:
     waiting_events, waiting_bytes = await memory.backlog()
     unread = await memory.without_vector()
     problems = await memory.verify() + memory.damaged
-    advice = list(problems)
+    failed = await memory.events(EventQuery(names=("job.failed",), since=utc_now() - FAILED_LATELY, limit=1))
+    advice = [*problems, *map(_failure, failed)]
     if waiting_events:
         advice.append(
             f"{counted(waiting_events, 'event')} ({size(waiting_bytes)}) on the way: another process writes just now"
@@ -61,6 +65,7 @@ async def doctor(memory: Memory, output: Output) -> None:
         "marks_without_vector": unread,
         "backlog": {"events": waiting_events, "size_bytes": waiting_bytes},
         "problems": problems,
+        "failed_work": [{"at": event.at, **event.data} for event in failed],
         "advice": advice,
         "versions": {
             "mica": version("mica"),
@@ -80,6 +85,12 @@ async def doctor(memory: Memory, output: Output) -> None:
             console.print(f"[yellow]→[/] {escape(line)}", soft_wrap=True)
 
     output.show(document, for_people)
+
+
+def _failure(event: Event) -> str:
+    """What a failure of background work says, in words."""
+    kind, reason = (one_line(str(event.data.get(name, "")), 300) for name in ("kind", "text"))
+    return f"{kind} failed {local(event.at)}: {reason}; it is tried again, `mica tick` tries now"
 
 
 def _transcripts_of(location: str) -> list[Path]:

@@ -61,6 +61,7 @@ PATTERNS = (
     Pattern("openai", ("sk-",), re.compile(_APART + r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}")),
     # Others begin with sk- too, CSS classes among them; a key is one run with a digit early in it.
     Pattern("openai", ("sk-",), re.compile(_APART + r"sk-(?:or-v1-)?(?=[A-Za-z]{0,19}[0-9])[A-Za-z0-9]{20,}")),
+    Pattern("credential", ("sk-live-", "sk-test-"), re.compile(_APART + r"sk-(?:live|test)-[A-Za-z0-9_-]{8,}")),
     Pattern("google", ("aiza",), re.compile(_APART + r"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])")),
     Pattern("google", ("ya29.",), re.compile(_APART + r"ya29\.(?:[a-z]\.)?[A-Za-z0-9_-]{20,}")),
     Pattern("npm", ("npm_",), re.compile(_APART + r"npm_[A-Za-z0-9]{36,}")),
@@ -79,6 +80,23 @@ PATTERNS = (
             r"(?i)(?P<before>authorization\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?"
             r"(?:(?:bearer|basic|token|api[_-]?key)\s{1,4}|(?=[A-Za-z._~+/=-]{0,40}[0-9][A-Za-z0-9._~+/=-]{19})))"
             r"[A-Za-z0-9._~+/=-]{8,}"
+        ),
+    ),
+    Pattern(
+        "header",  # Bearer VALUE, wherever it stands; prose has no digit in such a word
+        ("bearer",),
+        re.compile(
+            r"(?i)(?P<before>(?<![A-Za-z0-9_-])bearer\s{1,4}[\"'`]?)"
+            r"(?=[A-Za-z._~+/=-]{0,60}[0-9])[A-Za-z0-9._~+/=-]{12,}"
+        ),
+    ),
+    Pattern(
+        "credential",  # the password is VALUE: with a digit or a sign in it, or in quotes, else it is prose
+        ("passw", "passphrase"),
+        re.compile(
+            r"(?i)(?P<before>(?<![A-Za-z0-9])(?:passw(?:or)?d|passphrase)\s{1,4}(?:is|was)(?:\s{1,4}now)?:?\s{1,4})"
+            r"(?:(?P<quote>[\"'`])(?![$<{%\[])[^\"'`\r\n]{6,64}(?P=quote)"
+            r"|(?![$<{%\[(])(?=[^\s\"'`]{0,64}(?:[0-9]|[!@#$%^&*+=][^\s\"'`,;.!?]))[^\s\"'`,;]{5,63}[^\s\"'`,;.!?])"
         ),
     ),
     Pattern(

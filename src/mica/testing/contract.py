@@ -23,6 +23,16 @@ TOLD = Tombstone(purge=build(1_000).id, reason="leaked")
 class StoreContract(CrystalContract):
     """Inherit, and give a fixture `store` that yields a new, empty store."""
 
+    async def test_many_events_are_read_at_once_in_the_order_asked(self, store: Store) -> None:
+        """B-13: each once, those that are not there left out."""
+        events = [build(number) for number in range(1, 5)]
+        await store.append(events)
+
+        found = await store.events_of([events[2].id, build(99).id, events[0].id, events[2].id])
+
+        assert [event.id for event in found] == [events[2].id, events[0].id]
+        assert await store.events_of([]) == []
+
     # -- Append -----------------------------------------------------------------------------------------------
 
     async def test_what_was_appended_reads_back_equal(self, store: Store) -> None:
