@@ -48,7 +48,6 @@ from mica.model import (
     new_writer,
     utc_now,
 )
-from mica.observe import logs
 from mica.observe.context import Here, Scope, age_s, carrier, current, environment, narrowed, received
 from mica.observe.emitter import Emit
 from mica.observe.folding import Folding
@@ -76,7 +75,6 @@ from mica.store.ageing import HOT, Ageing, age
 from mica.store.copying import Copied, copy
 from mica.store.encoding import remember
 from mica.store.hot import Hot, Reads, readable
-from mica.store.importing import Imported, Importing, LogImported, Progress
 from mica.store.opening import open_store
 from mica.store.protocol import Sizes, Store
 from mica.store.purging import BY_HAND, Outstanding, Purged, Selection
@@ -91,6 +89,8 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.inject.now import Applied, Proposal
     from mica.inject.purge import Purging
     from mica.llm.models import Models
+    from mica.observe import logs
+    from mica.store.importing import Imported, Importing, LogImported, Progress
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 Preset = Literal["quick", "standard", "research", "coordinator"]
@@ -129,7 +129,6 @@ class Memory:
         self._meanings = None if encoder is None else Meanings(store, encoder)
         self._folding.begin(self._journal)
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
-        self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
         self._promoting = Promoting(store, append=self._append, ids=ids, clock=clock)
         settings.zone()  # raises when there is none of this name
         self._ids = ids
@@ -796,6 +795,12 @@ class Memory:
         """Do what is due in this space and nobody else does; returns what was done."""
         await self._stored()
         return await self._scheduler.tick()
+
+    @cached_property
+    def _importing(self) -> Importing:
+        from mica.store.importing import Importing
+
+        return Importing(self._store, append=self._append, ids=self._ids, clock=self._clock, idle=IDLE)
 
     @cached_property
     def _purging(self) -> Purging:
