@@ -705,7 +705,7 @@ async def test_secrets_in_a_question_are_not_kept(memory: Memory) -> None:
 
 
 async def test_what_was_recalled_is_never_evidence(memory: Memory) -> None:
-    """TC-11: asking again and again changes no answer."""
+    """K-58, TC-11: asking again and again changes no answer."""
     memory.mark("the cookie is set before the redirect")
     first = await memory.brief("cookie redirect")
     for _ in range(3):

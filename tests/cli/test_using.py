@@ -255,7 +255,7 @@ def test_expand_shows_what_was_left_out_at_every_level(terminal: Terminal) -> No
 
 
 def test_doctor_tells_of_work_that_failed_and_of_folders_it_cannot_open(terminal: Terminal) -> None:
-    """E-45, U-02: nothing waits unseen."""
+    """U-04: nothing waits unseen."""
     terminal.run("mark", "one thing")
 
     async def fail() -> None:

@@ -67,7 +67,7 @@ async def digests(memory: mica.Memory) -> dict[str, str]:
 
 
 async def test_sessions_days_weeks_and_epochs_appear_as_time_goes_by(memory: mica.Memory, clock: HandClock) -> None:
-    """B-08, B-09, B-10, B-11, B-18, B-19, B-23, B-36, K-15, TB-05, TB-07: in order; no mark is touched."""
+    """B-63, B-08, B-09, B-10, B-11, B-18, B-19, B-23, B-36, K-15, TB-05, TB-07: in order; no mark is touched."""
     for day in range(15):
         clock.at = MONDAY + timedelta(days=day)
         observe(memory, clock, f"morning {day}")
@@ -485,7 +485,7 @@ async def test_a_crystal_is_committed_for_a_period_of_its_level(memory: mica.Mem
 
 
 async def test_a_mark_cannot_come_before_a_parent_that_is_only_referred_to(memory: mica.Memory) -> None:
-    """B-35, TB-05: a reference has no time of its own, and causality holds all the same."""
+    """B-39: a reference has no time of its own, and causality holds all the same."""
     late = memory.mark("it happened", at=memory._clock())
 
     with pytest.raises(InvalidInput, match="cannot come before"):

@@ -3,7 +3,7 @@ correct."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ import mica
 from mica.errors import InvalidInput
 from mica.model import EventId
 from mica.select.sources import Question
-from mica.select.sources.crystals import Crystals
+from mica.select.sources.crystals import Crystals, recency
 from mica.settings import CrystalSettings, Settings
 from mica.testing import HandClock
 
@@ -151,7 +151,7 @@ async def test_crystals_are_found_by_what_they_say_at_a_level(memory: mica.Memor
 
 
 async def test_what_is_no_question_or_no_budget_is_refused(memory: mica.Memory) -> None:
-    """C-24: a clear error, not a traceback from within."""
+    """B-27: a clear error, not a traceback from within."""
     for wrong in (
         {"query": None},
         {"query": 3},
@@ -181,3 +181,11 @@ async def test_of_several_corrections_the_latest_comes_first(memory: mica.Memory
     last = memory.mark("Twenty, says the login cookie code", parent=wrong, tags=("correction",))
     hits = (await memory.search("login cookie store ninety days")).marks
     assert [hit.id for hit in hits][:4] == [last.id, best.id, better.id, wrong.id]
+
+
+def test_what_is_a_week_old_counts_half() -> None:
+    """K-52"""
+    now = datetime(2026, 11, 15, tzinfo=UTC)
+
+    assert [recency(now - timedelta(days=days), now) for days in (0, 7, 14)] == [1.0, 0.5, 0.25]
+    assert recency(now + timedelta(days=1), now) == 1.0

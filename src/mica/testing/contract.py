@@ -367,7 +367,7 @@ class StoreContract(CrystalContract):
         assert found == {"cooki": (whole[0], whole[2]), "unheard": ()}
 
     async def test_vectors_are_kept_for_marks_and_read_latest_first(self, store: Store) -> None:
-        """K-59: what a model made of marks is kept with its name, and never mixed with another's."""
+        """K-34, K-59: what a model made of marks is kept with its name, and never mixed with another's."""
         await store.append([build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2, 3)])
         await store.append([build(4, "tool.ran", {"text": "no mark"})])
 
