@@ -456,6 +456,8 @@ class Memory:
         """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}")
+        if limit < 0:
+            raise InvalidInput(f"a limit of {limit} is not possible; give 0 or more")
         if level is not None and level not in DEPTHS:
             raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(DEPTHS)}")
         now = now or self._clock()

@@ -125,6 +125,8 @@ async def test_a_crystal_is_found_by_all_that_it_says(memory: mica.Memory) -> No
     for asked in ("browsers", "last"):
         [mark] = await memory.search(asked, level="mark")
         assert mark.id == one.id
+    with pytest.raises(InvalidInput, match="limit of -1"):
+        await memory.search("cookie", limit=-1)
     with pytest.raises(InvalidInput, match="no level 'century'"):
         await memory.search("cookie", level="century")  # type: ignore[arg-type]  # the point
 

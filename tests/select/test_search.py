@@ -135,3 +135,13 @@ async def test_how_a_text_is_written_does_not_matter(store: Store) -> None:
         assert await found(store, query) == [1, 2, 3]
     hits = await find(store, "office", limit=9, now=START_AT, zone=UTC)
     assert [times for _, times in collapsed(hits)] == [3]
+
+
+async def test_a_few_hits_are_the_first_of_many(store: Store) -> None:
+    """Asking for few costs one asking, and shows what asking for many shows first."""
+    await filled(store)
+    many = await find(store, "which parsers failed", limit=20, now=START_AT, zone=UTC)
+
+    for limit in (0, 1, 5):
+        few = await find(store, "which parsers failed", limit=limit, now=START_AT, zone=UTC)
+        assert [hit.id for hit in few] == [hit.id for hit in many][:limit]
