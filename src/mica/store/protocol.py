@@ -92,6 +92,9 @@ class Store(Protocol):
     async def event(self, identifier: EventId) -> Event | None:
         """The event with this id. Raises InvalidEvent when it is no id."""
 
+    async def events_of(self, identifiers: Sequence[EventId]) -> list[Event]:
+        """Those of the events with these ids that are there, in this order, each once. Raises as `event` does."""
+
     async def event_at(self, position: int) -> Event | None:
         """The event at this position of the log."""
 

@@ -53,7 +53,7 @@ class Crystals:
             latest = max(folded, key=lambda crystal: (crystal.end_at, crystal.number), default=None)
             if latest is None:
                 break
-            events = [event for each in latest.sources if (event := await self._store.event(each)) is not None]
+            events = await self._store.events_of(latest.sources)
             beneath = [mark_of(event) if event.name == MARK else crystal_of(event) for event in events]
             more = sum(map(_cost, beneath)) - _cost(latest)
             if more > left:
