@@ -24,6 +24,10 @@ async def test_a_walk_has_the_steps_of_its_prompt_in_the_order_of_access(tmp_pat
     ]
     assert walk.touched == ("src/db.py", "src/auth.py")
     assert all(step.tokens and step.content_hash for step in walk.steps if not step.failed)
+    assert len(walk.answers) == 7
+    assert walk.answers[0].context_tokens == 3_566
+    (shell,) = {step.call for step in walk.steps if step.call in walk.printed}
+    assert walk.printed[str(shell)] == 36
     assert walk.at < walk.steps[0].at <= walk.ended_at
 
 

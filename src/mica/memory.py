@@ -24,6 +24,7 @@ from mica.errors import InvalidEvent, InvalidInput, MicaError, StoreError, Unkno
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.llm.embeddings import Encoder, chosen
+from mica.llm.prices import prices
 from mica.model import (
     CRYSTAL,
     EMPTY,
@@ -91,6 +92,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.inject.purge import Purging
     from mica.llm.models import Models
     from mica.select.navigation.places import Places
+    from mica.select.reporting import Period, Report
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 Preset = Literal["quick", "standard", "research", "coordinator"]
@@ -847,6 +849,20 @@ class Memory:
         return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
     # -- Keep -------------------------------------------------------------------------------------------------
+
+    async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
+        """A day's or a week's work before `until`, beside the period before it, with the arms of all that was offered.
+
+        The arms are compared over the last eight weeks, since a day has too few tasks to tell anything.
+        """
+        from mica.select.reporting import ARMS_SPAN, LENGTHS, report
+
+        if period not in LENGTHS:
+            raise InvalidInput(f"no period is called {period!r}; there are {', '.join(LENGTHS)}")
+        now = self._clock()
+        end = self._moment(until, now) or now
+        events = await self.events(EventQuery(since=end - ARMS_SPAN, until=end, limit=None))
+        return report(events, period=period, until=end, prices=prices())
 
     @property
     def space(self) -> str:

@@ -26,6 +26,9 @@ STEPS: dict[str, Operation] = {
 }
 TURN = "turn.started"  # a turn that nobody typed
 COMMAND = "command.run"  # a slash command in the place of a prompt
+SHELL = "shell.run"
+ANSWER = "model.answer"
+OFFER = "offer"  # paths that a prompt was answered with, or would have been: {"paths", "tokens", "held_out"}
 OUTCOME = "task.outcome"  # what somebody said of a task: {"outcome": "success", "reason": …}
 OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "partial", "unknown")
 
@@ -41,8 +44,25 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     content_hash: str | None = None  # of the text that was shown
     failed: bool = False
+    call: str | None = None  # the tool call that it was a part of
     at: datetime
     event: EventId
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of a model, and how many tokens it had before it."""
+
+    at: datetime
+    model: str | None = None
+    context_tokens: int = 0
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What mica told an agent about a prompt. Held out, it was decided and not said, for comparison."""
+
+    paths: tuple[str, ...]
+    tokens: int = 0
+    held_out: bool = False
 
 
 class Walk(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +75,9 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     agent: str | None = None
     steps: tuple[Step, ...] = ()
+    printed: dict[str, int] = {}  # tokens that each shell command showed, by call
+    answers: tuple[Answer, ...] = ()
+    offer: Offer | None = None
     outcome: Outcome = "unknown"  # until somebody says so (TA-09)
 
     @property
@@ -73,7 +96,6 @@ def step_of(event: Event) -> Step | None:
     path = data.get("path")
     if not isinstance(path, str) or not path:
         return None
-    content_hash = data.get("content_hash")
     return Step(
         path=path,
         operation=operation,
@@ -81,10 +103,27 @@ def step_of(event: Event) -> Step | None:
         end_line=_number(data.get("end_line")),
         total_lines=_number(data.get("total_lines")),
         tokens=_number(data.get("tokens")),
-        content_hash=content_hash if isinstance(content_hash, str) else None,
+        content_hash=_text(data.get("content_hash")),
         failed=event.error,
+        call=_text(data.get("call")),
         at=event.at,
         event=event.id,
+    )
+
+
+def _answer(event: Event) -> Answer:
+    data = event.data
+    read = [_number(data.get(name)) or 0 for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens")]
+    return Answer(at=event.at, model=_text(data.get("model")), context_tokens=sum(read))
+
+
+def _offer(event: Event) -> Offer:
+    data = event.data
+    paths = data.get("paths")
+    return Offer(
+        paths=tuple(path for path in paths if isinstance(path, str)) if isinstance(paths, list) else (),
+        tokens=_number(data.get("tokens")) or 0,
+        held_out=data.get("held_out") is True,
     )
 
 
@@ -103,6 +142,9 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
 
 def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
     steps: list[Step] = []
+    answers: list[Answer] = []
+    printed: dict[str, int] = {}
+    offer: Offer | None = None
     ended_at, outcome = event.at, "unknown"
     for later in followed:
         ended_at = max(ended_at, later.at)
@@ -110,6 +152,12 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
             steps.append(step)
         elif later.name == OUTCOME and (said := later.data.get("outcome")) in OUTCOMES:
             outcome = str(said)
+        elif later.name == OFFER:
+            offer = _offer(later)
+        elif later.name == ANSWER:
+            answers.append(_answer(later))
+        elif later.name == SHELL and (call := _text(later.data.get("call"))):
+            printed[call] = _number(later.data.get("tokens")) or 0
     return Walk(
         id=event.id,
         prompt=prompt,
@@ -118,6 +166,9 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
         session=event.context.session,
         agent=event.context.agent,
         steps=tuple(steps),
+        printed=printed,
+        answers=tuple(answers),
+        offer=offer,
         outcome=msgspec.convert(outcome, Outcome),
     )
 
@@ -135,3 +186,7 @@ def _prompt(event: Event) -> str | None:
 
 def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -19,6 +19,7 @@ from mica.cli import (
     marks,
     navigating,
     purging,
+    reporting,
     start,
     teachings,
 )
@@ -66,6 +67,7 @@ for command in (
     teachings.promote,
     teachings.teachings,
     crystals.tick,
+    reporting.report,
     events.tree,
     events.events,
     chains.sessions,

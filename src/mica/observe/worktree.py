@@ -58,9 +58,15 @@ def files_of(root: Path) -> Listing:
     return Listing(files=tuple(found), missing=missing)
 
 
+def is_secret(path: str) -> bool:
+    """Whether a file is one that people keep keys in; its name may be offered, its text is never read."""
+    name = path.rpartition("/")[2]
+    return name in SECRET_NAMES or name.startswith(".env.")
+
+
 def text_of(root: Path, path: str) -> str | None:
     """What stands in a file, from its beginning; None when it is no text, too large, gone, secret or outside."""
-    if path.rpartition("/")[2] in SECRET_NAMES or path.rpartition("/")[2].startswith(".env."):
+    if is_secret(path):
         return None
     file = root / path
     try:

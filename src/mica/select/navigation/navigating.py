@@ -83,7 +83,11 @@ class Navigating:
 
 def read(root: Path, path: str, size_bytes: int) -> Document:
     """What an index keeps of a file as it is now."""
-    text = text_of(root, path)
+    return document(text_of(root, path), size_bytes=size_bytes)
+
+
+def document(text: str | None, *, size_bytes: int) -> Document:
+    """What an index keeps of a text; of what is no text, its size."""
     if text is None:
         return Document(size_bytes=size_bytes)
     return Document(
