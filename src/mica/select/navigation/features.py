@@ -15,7 +15,7 @@ TOP = 10  # files of a signal that agree
 RANK_SCALE = 5.0
 
 OF_FILE = ("size", "test", "prose", "configuration", "changelog", "listed")
-OF_QUESTION = ("words", "nearest", "named", "tasks")
+OF_QUESTION = ("nearest", "named")  # not how long or how late: that differs too much from place to place
 NAMES: tuple[str, ...] = (
     *(f"{signal}.score" for signal in SIGNALS),
     *(f"{signal}.rank" for signal in SIGNALS),
@@ -39,12 +39,7 @@ def candidates(found: Signals, tree: Tree) -> Candidates:
     paths = sorted({path for best in ranked.values() for path in best})
     tops = {signal: (max(found.scores[signal].values()) if best else 1.0) for signal, best in ranked.items()}
     named = found.mentions.paths
-    question = (
-        math.log1p(found.word_count),
-        found.similar.nearest,
-        math.log1p(len(named)),
-        math.log1p(found.task_count),
-    )
+    question = (found.similar.nearest, math.log1p(len(named)))
     rows = []
     for path in paths:
         shares = [found.scores[signal].get(path, 0.0) / tops[signal] for signal in SIGNALS]
