@@ -423,7 +423,7 @@ async def answer(memory: mica.Memory, question: Question, turn_of: Mapping[str, 
         ]
         if brief.receipt is not None and not estimator:
             estimator = str((await memory.event(brief.receipt)).data.get("estimator", ""))
-    ranking = [turn_of[hit.mark.id] for hit in hits]
+    ranking = [turn_of[hit.id] for hit in hits.marks]
     return Answer(ranking=ranking, packs=packs, ms=ms, is_first=is_first, estimator=estimator)
 
 

@@ -362,7 +362,7 @@ async def ask(places: Mapping[int, Path], asked: Sequence[tuple[int, str]]) -> l
                     results[place].search.append(cost)
                     results[place].fts5.append(rival)
                     ours, theirs = results[place].found
-                    ours += any(hit.mark.text == source[number] for hit in hits)
+                    ours += any(hit.text == source[number] for hit in hits)
                     theirs += source[number] in rows
                     results[place] = results[place]._replace(found=(ours, theirs))
         for _, query in asked:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -43,6 +46,36 @@ def weights() -> Path:
     with found[0].open("rb") as file:
         assert hashlib.file_digest(file, "sha256").hexdigest() == WEIGHTS_SHA256
     return found[0]
+
+
+@pytest.fixture
+def opencode_db(tmp_path: Path) -> Path:
+    """OpenCode's database after the recorded run."""
+    path = tmp_path / "opencode" / "opencode.db"
+    path.parent.mkdir()
+    rows = Path(__file__).parent / "fixtures" / "opencode" / "db-rows.jsonl"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            """
+            CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT, directory TEXT NOT NULL,
+                version TEXT, time_created INTEGER, time_updated INTEGER);
+            CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER, data TEXT NOT NULL);
+            CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, data TEXT NOT NULL);
+            """
+        )
+        for row in map(json.loads, rows.read_text().splitlines()):
+            data = row["data"]
+            if row["table"] == "message":
+                values = (row["id"], row["session_id"], data["time"]["created"], json.dumps(data))
+                connection.execute("INSERT INTO message VALUES (?, ?, ?, ?)", values)
+            else:
+                connection.execute(
+                    "INSERT INTO part VALUES (?, ?, '', ?)", (row["id"], row["message_id"], json.dumps(data))
+                )
+        session = ("ses_e20fcff63ffeYSlgXduvIiEfNe", "/home/dev/shop", "1.18.33", 1794742878364, 1794742890233)
+        connection.execute("INSERT INTO session VALUES (?, '', NULL, ?, ?, ?, ?)", session)
+        connection.commit()
+    return path
 
 
 ENGINES = ["ephemeral", "sqlite", "postgres"]

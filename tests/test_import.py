@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +19,10 @@ from mica.observe.clients import claude_code
 from mica.store.ephemeral import EphemeralStore
 from mica.store.importing import Progress
 from mica.testing import HandClock
+from mica.walks import walks_of
 
 FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
+OTHERS = FIXTURES.parent
 A, B, SUBAGENT = (FIXTURES / f"{name}.jsonl" for name in ("transcript-a", "transcript-b-compact-resume", "subagent"))
 
 
@@ -40,6 +44,40 @@ async def test_everything_of_the_recordings_is_there_once(memory: Memory) -> Non
     assert len(answers) == 7 + 8 + 2
     assert sum(int(str(event.data["output_tokens"])) for event in answers) == 308 + 8 * 44 + 88
     assert await memory.verify() == []
+
+
+async def test_every_client_is_read_into_the_same_vocabulary(memory: Memory, opencode_db: Path) -> None:
+    """A-12, TA-02: whose a transcript is, is seen from the file; importing again stores nothing."""
+    transcripts = [OTHERS / "codex" / "rollout.jsonl", OTHERS / "gemini" / "session.jsonl"]
+    transcripts += [OTHERS / "copilot" / "events.jsonl", opencode_db / "ses_e20fcff63ffeYSlgXduvIiEfNe", A]
+
+    done = await memory.import_transcripts(transcripts, root=Path("/home/dev/shop"))
+    again = await memory.import_transcripts(transcripts, root=Path("/home/dev/shop"))
+
+    assert (done.files, done.failed, done.tally.broken, done.tally.unknown) == (5, {}, 0, {})
+    assert (again.events, again.unchanged) == (0, 5)
+    walks = walks_of(await memory.events(EventQuery(limit=None)))
+    assert {walk.agent for walk in walks} == {"codex", "gemini", "copilot", "opencode", "claude-code"}
+    assert all("src/auth.py" in walk.touched and "src/db.py" in walk.touched for walk in walks)
+
+
+async def test_a_session_of_opencode_that_grows_is_taken_up(memory: Memory, opencode_db: Path) -> None:
+    path = opencode_db / "ses_e20fcff63ffeYSlgXduvIiEfNe"
+    await memory.import_transcripts([path])
+    assert await memory.unread([path]) == []
+    with contextlib.closing(sqlite3.connect(opencode_db)) as connection:
+        for number, role in enumerate(("user", "assistant"), start=2):
+            message = json.dumps({"role": role, "time": {"created": 1794742999000 + number}})
+            values = (f"msg_{number}", path.name, 1794742999000 + number, message)
+            connection.execute("INSERT INTO message VALUES (?, ?, ?, ?)", values)
+        part = json.dumps({"type": "text", "text": "And the tests?"})
+        connection.execute("INSERT INTO part VALUES ('prt_2', 'msg_2', '', ?)", (part,))
+        connection.commit()
+
+    assert await memory.unread([path]) == [path]
+    done = await memory.import_transcripts([path])
+
+    assert (done.events, done.repeated, done.tally.torn) == (1, 0, 1)  # the answer is still being written
 
 
 async def test_importing_again_changes_nothing(memory: Memory) -> None:

@@ -130,12 +130,12 @@ async def test_a_mark_is_found_briefed_and_explained(memory: Memory) -> None:
         seen = memory.mark("Cookie is set before the redirect", tags=["#gotcha"], why="the browser drops it")
         memory.mark("Moved the cookie after the redirect", parent=seen)
 
-    [hit, *_] = await memory.search("redirect cookie", limit=10)
+    [hit, *_] = (await memory.search("redirect cookie", limit=10)).marks
     brief = await memory.brief("redirect cookie")
 
     assert hit.mark.tags == ("gotcha",)
     assert hit.mark.why == "the browser drops it"
-    assert {hit.mark.id for hit in await memory.search("cookies redirected")} >= {seen.id}
+    assert {hit.id for hit in await memory.search("cookies redirected")} >= {seen.id}
     assert "Cookie is set before the redirect" in brief.text
     assert seen.id in {source for passage in brief.passages for source in passage.sources}
     event = await memory.event(seen.id)
@@ -155,6 +155,7 @@ async def test_data_is_kept_as_it_was_at_the_call(memory: Memory) -> None:
     [
         ({"x": object()}, "object"),
         ({"x": float("nan")}, r"\$\.x"),
+        ({"x": 1.5, "y": float("-inf")}, r"\$\.y"),
         ({"deep": [{"y": float("inf"), "z": None}]}, r"\$\.deep\.0\.y"),
         ({"x": "\ud800"}, "surrogates"),
         ([1], "list"),
@@ -229,7 +230,7 @@ async def test_a_brief_for_broken_text_does_not_raise(memory: Memory, query: str
 
 async def test_one_tag_may_be_given_as_text(memory: Memory) -> None:
     memory.mark("x marks the spot", tags="gotcha")
-    assert (await memory.search("spot"))[0].mark.tags == ("gotcha",)
+    assert (await memory.search("spot")).marks[0].mark.tags == ("gotcha",)
 
 
 async def test_wrong_kinds_of_values_are_named(memory: Memory) -> None:
@@ -803,7 +804,7 @@ async def test_ageing_changes_nothing_that_memory_answers(memory: Memory, clock:
     assert count == sum(told[-1:]) == (await memory.sizes()).aged
     assert await memory.chain(await memory.event(first.id)) == chain
     assert await memory.events(EventQuery(session="s1")) == events
-    assert [hit.mark.id for hit in await memory.search("cookie")] == [hit.mark.id for hit in before]
+    assert [hit.id for hit in await memory.search("cookie")] == [hit.id for hit in before]
     assert (await memory.event(second.id)).parent_id == first.id
     with pytest.raises(InvalidInput, match="future"):
         await memory.age(timedelta(hours=-1))

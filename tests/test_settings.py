@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mica.errors import InvalidSettings
-from mica.settings import load_settings
+from mica.settings import ClientSettings, load_settings
 
 
 def written(folder: Path, text: str) -> dict[str, str]:
@@ -36,6 +36,29 @@ def test_folders_follow_the_desktop_standard(tmp_path: Path) -> None:
     settings = load_settings(variables)
     assert settings.home == Path("/data/mica")
     assert settings.transcripts == Path("/claude/projects")
+
+
+def test_clients_are_looked_for_where_their_variables_say(tmp_path: Path) -> None:
+    variables = {
+        "HOME": str(tmp_path),
+        "CODEX_HOME": "/codex",
+        "COPILOT_HOME": "/copilot",
+        "GEMINI_CLI_HOME": "/gemini",
+    }
+    assert load_settings({"HOME": str(tmp_path)}).clients == ClientSettings(
+        codex=tmp_path / ".codex",
+        gemini=tmp_path / ".gemini" / "tmp",
+        copilot=tmp_path / ".copilot" / "session-state",
+        opencode=tmp_path / ".local" / "share" / "opencode" / "opencode.db",
+    )
+    assert load_settings(
+        variables | {"OPENCODE_DB": "/oc.db", "MICA_CLIENTS_COPILOT": "/mine"}
+    ).clients == ClientSettings(
+        codex=Path("/codex"), gemini=Path("/gemini/.gemini/tmp"), copilot=Path("/mine"), opencode=Path("/oc.db")
+    )
+    written(tmp_path, '[clients]\ncodex = "/elsewhere"\n')
+    file = {**variables, "MICA_CONFIG": str(tmp_path / "config.toml")}
+    assert load_settings(file).clients.codex == Path("/elsewhere")
 
 
 def test_trace_fields_of_the_parent_process_are_taken_up(tmp_path: Path) -> None:

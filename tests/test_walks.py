@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import mica
+from mica.model import EventQuery
 from mica.walks import OUTCOME, step_of, walks_of
 
 FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
@@ -53,3 +56,60 @@ async def test_what_is_no_access_to_a_file_is_no_step(tmp_path: Path) -> None:
         memory.emit("shell.run", {"path": "auth.py"})
         assert [step_of(event) for event in await memory.events()] == [None, None, None]
         assert walks_of(await memory.events()) == []
+
+
+async def test_a_workflow_reports_its_files_by_one_call(memory: mica.Memory) -> None:
+    """A-11, A-20: the same events as hooks make, under the kind of task that the workflow is; outcome as it is said."""
+    walk = memory.walk(
+        "Build the login page",
+        [
+            {"path": "src/login.py", "operation": "read", "start_line": 1, "end_line": 40, "tokens": 200},
+            {"path": "src/login.py", "operation": "edit", "start_line": 3, "end_line": 4},
+            {"path": "src/gone.py", "operation": "read", "failed": True},
+        ],
+        outcome="success",
+        reason="all tests pass",
+        workflow="adw_build",
+        session="build-7",
+        agent="builder",
+    )
+    open_end = memory.walk("Look around", [], workflow="adw_build")
+
+    first, second = walks_of(await memory.events(EventQuery(limit=None)))
+
+    assert (first.id, first.prompt, first.outcome, first.session) == (
+        walk.id,
+        "Build the login page",
+        "success",
+        "build-7",
+    )
+    assert [(step.operation, step.path, step.start_line, step.failed) for step in first.steps] == [
+        ("read", "src/login.py", 1, False),
+        ("edit", "src/login.py", 3, False),
+        ("read", "src/gone.py", None, True),
+    ]
+    assert (second.id, second.outcome) == (open_end.id, "unknown")
+    assert [walk.task for walk in (first, second)] == ["adw_build"] * 2
+    memory.outcome(open_end, "failure")
+    assert [walk.outcome for walk in walks_of(await memory.events(EventQuery(limit=None)))] == ["success", "failure"]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "src/login.py",
+        {"path": "a"},
+        {"path": "", "operation": "read"},
+        {"path": "a", "operation": "eat"},
+        {"path": "a", "operation": "read", "start_line": 0},
+        {"path": "a", "operation": "read", "colour": 1},
+    ],
+)
+async def test_what_is_no_step_is_refused_before_anything_is_recorded(memory: mica.Memory, step: object) -> None:
+    """K-03: bare path strings are refused."""
+    with pytest.raises(mica.InvalidInput, match="no step"):
+        memory.walk("task", [step])  # type: ignore[list-item]
+    with pytest.raises(mica.InvalidInput, match="no outcome"):
+        memory.walk("task", [], outcome="great")  # type: ignore[arg-type]
+
+    assert await memory.events() == []

@@ -27,12 +27,14 @@ from mica.errors import (
     StreamBroken,
     UnknownEvent,
     UnknownSpace,
+    UnknownTrail,
 )
 from mica.memory import Memory, open
 from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
 from mica.observe import guards
 from mica.observe.context import Here
 from mica.select.chains import Comparison, Difference, Failure, Impact, compare
+from mica.select.finding import CrystalHit
 from mica.select.follow import Following
 from mica.select.navigation.places import Lines, Place, Places
 from mica.select.overview import Overview
@@ -46,6 +48,7 @@ from mica.store.purging import Purged
 from mica.store.retention import Retained
 from mica.store.scheduling import Ran
 from mica.teachings import Candidate, Teaching
+from mica.trails import Trail
 
 __all__ = [
     "Backlogged",
@@ -57,6 +60,7 @@ __all__ = [
     "Context",
     "Copied",
     "Crystal",
+    "CrystalHit",
     "Difference",
     "Dropped",
     "DuplicateEvent",
@@ -106,8 +110,10 @@ __all__ = [
     "StoreUnavailable",
     "StreamBroken",
     "Teaching",
+    "Trail",
     "UnknownEvent",
     "UnknownSpace",
+    "UnknownTrail",
     "Waiting",
     "compare",
     "guards",

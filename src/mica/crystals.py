@@ -296,6 +296,7 @@ class CrystalQuery(msgspec.Struct, frozen=True, kw_only=True):
     is_live: bool | None = True  # not superseded; None: all of them
     is_sealed: bool | None = None  # a source of a live crystal of the next level
     is_stale: bool | None = None  # rests on something that was retracted or superseded
+    positions: frozenset[int] | None = None  # one of these
     limit: int | None = 100
 
     def __post_init__(self) -> None:

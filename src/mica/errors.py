@@ -8,6 +8,7 @@ MicaError
 │   └── InvalidSettings     a settings file or environment variable
 ├── UnknownEvent            no event has this id or position
 ├── UnknownSpace            no space is there, and none was to be made
+├── UnknownTrail            no trail has this name or key
 ├── DuplicateEvent          the id exists already, with other content
 ├── ClaimLost               the lease ran out and the work is another's now
 ├── Backlogged              too much waits for the store; observing stops rather than drop
@@ -66,6 +67,14 @@ class UnknownEvent(MicaError):
 
     def __init__(self, reference: str) -> None:
         super().__init__(f"no event {reference!r} in this space; `mica events tail` lists the latest")
+        self.reference = reference
+
+
+class UnknownTrail(MicaError):
+    """No trail has this name or key."""
+
+    def __init__(self, reference: str) -> None:
+        super().__init__(f"no trail {reference!r} in this space; `mica trails list` shows them")
         self.reference = reference
 
 

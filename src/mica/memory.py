@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from datetime import time as clock_time
 from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
+from mica import hook
 from mica.crystallize.promoting import Promoting
 from mica.crystallize.requests import Crystallized, Made, Request, Written
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, Waiting, crystal_of
@@ -56,14 +58,16 @@ from mica.observe.folding import Folding
 from mica.observe.journal import Journal
 from mica.observe.leftovers import backlog, damaged_in
 from mica.observe.redact import redact
+from mica.observe.spool import Hints, SessionAnswer, Spools, hooks_folder
 from mica.select import chains
 from mica.select.budget import fit
+from mica.select.finding import DEPTHS, Depth, Found, Wanted, find
 from mica.select.follow import Bell, Following, history, history_with_ancestors
 from mica.select.gather import gather
 from mica.select.meaning import Meanings
 from mica.select.overview import Overview, overview
 from mica.select.references import Reference, Resolved, listed, referred, resolved
-from mica.select.search import Filters, Hits, search
+from mica.select.search import Filters
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import RECENCY_WEIGHT, Question, Source
 from mica.select.sources.crystals import Crystals, speaking
@@ -81,23 +85,30 @@ from mica.store.protocol import Sizes, Store
 from mica.store.purging import BY_HAND, Outstanding, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
-from mica.store.space import space_of
+from mica.store.space import is_address, space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
+from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of, latest_directory
 
+EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.crystallize.crystallizer import Crystallizer, Digester
     from mica.inject.handoff import Handoff
     from mica.inject.now import Applied, Proposal
     from mica.inject.purge import Purging
+    from mica.inject.trails import Trails
     from mica.llm.models import Models
     from mica.select.navigation.places import Places
+    from mica.select.replaying import Replay
     from mica.select.reporting import Period, Report
+    from mica.store.ingesting import Ingested, Ingesting
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 Preset = Literal["quick", "standard", "research", "coordinator"]
 PRESETS: dict[Preset, int] = {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}  # tokens
 MEANING_SHARE = 0.4  # of what is left of it, for a model to read the question
+ANSWER_TOKENS_MAX = 2_000  # of what a hook prints: Codex takes 2,500
+ANSWER_DEADLINE_S = 10.0  # nobody waits for what is rendered beforehand
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
 
@@ -112,6 +123,7 @@ class Memory:
         clock: Clock = utc_now,
         sources: Sequence[Source] = (),
         encoder: Encoder | None = None,
+        hooks: Path | None = None,
     ) -> None:
         self._store = store
         self._space = store.space
@@ -132,12 +144,16 @@ class Memory:
         self._folding.begin(self._journal)
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
         self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
+        self.spools = None if hooks is None else Spools(hooks)
         self._promoting = Promoting(store, append=self._append, ids=ids, clock=clock)
         settings.zone()  # raises when there is none of this name
         self._ids = ids
         self._models: Models | None = None  # opened when it is first asked for
         self._opening_models = asyncio.Lock()
         jobs = [Job(kind="crystallize", every=CLOSING, run=self._close_due)] if settings.crystals.auto else []
+        if settings.trails.learn:
+            daily = Job(kind="evolve", every=timedelta(days=1), at=EVOLVING, zone=settings.zone(), run=self._evolve)
+            jobs.append(daily)
         self._scheduler = Scheduler(store, jobs, clock=clock, tell=self._job_failed)
         self._generation = store.generation
         self._outstanding = Outstanding()  # purges, as far as this process knows of them
@@ -261,11 +277,33 @@ class Memory:
         await asyncio.to_thread(self._journal.sync)
 
     async def _stored(self) -> None:
-        """Return when every event emitted before has its position. Raises what the store raised."""
+        """Return when every event emitted or spooled before has its position. Raises what the store raised."""
+        await self._ingest_spools()
         await self._folding.flush()
+
+    async def _ingest_spools(self) -> None:
+        """Store what hooks have spooled since; looking costs a listing of a folder."""
+        if self.spools is not None and self.spools.has_news() and self._ingesting is not None:
+            await self._ingesting.ingest()
+
+    @cached_property
+    def _ingesting(self) -> Ingesting | None:
+        if self.spools is None:
+            return None
+        from mica.store.ingesting import Ingesting
+
+        observe = self._settings.observe
+        return Ingesting(
+            self._store,
+            self.spools,
+            append=self._append,
+            keeps_prompts=observe.prompts and self.spools.keeps_prompts,
+            excluded=observe.excluded_tools,
+        )
 
     async def _reads(self) -> Reads:
         """Where every event emitted before can be read: in the store, or beside it when much waits for it."""
+        await self._ingest_spools()
         return await readable(self._store, self._folding)
 
     async def _append(self, events: Sequence[Event]) -> Appended:
@@ -288,6 +326,79 @@ class Memory:
         with suppress(StoreError):
             self._outstanding = Outstanding(await self._store.purges())
 
+    async def ingest(self) -> Ingested:
+        """Store what hooks of coding agents spooled, and render what they answer next. Every reading stores it too."""
+        if self._ingesting is None or self.spools is None:
+            raise InvalidInput(f"no hooks write for {self.location}; they write beside the file of a space")
+        done = await self._ingesting.ingest()
+        if not done.is_busy:
+            await self._render_answers(self.spools)
+        return done
+
+    async def _render_answers(self, spools: Spools) -> None:
+        """Make what hooks print; a brief that says the same as before stays the same, to the byte."""
+        budget_tokens = min(self._settings.brief.budget_tokens, ANSWER_TOKENS_MAX)
+        brief = await self.brief(budget_tokens=budget_tokens, deadline_s=ANSWER_DEADLINE_S, is_preview=True)
+        while len(brief.text) > hook.ANSWER_CHARACTERS_MAX:
+            budget_tokens = budget_tokens * 4 // 5
+            brief = await self.brief(budget_tokens=budget_tokens, deadline_s=ANSWER_DEADLINE_S, is_preview=True)
+        before = spools.session_answer()
+        if not brief.text:
+            spools.answer(hook.SESSION_ANSWER, None)
+        elif before is None or before.text != brief.text:
+            spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=brief.text, receipt=self._receipt(brief)))
+        spools.answer(hook.PROMPT_ANSWER, await self._hints())
+
+    async def _hints(self) -> Hints | None:
+        """What hooks may offer at a prompt; nothing, unless this space's own history says that it pays."""
+        return None
+
+    def _take_back_answers(self) -> None:
+        """Let hooks say nothing until answers are made anew: something that they may say does not hold any more."""
+        if self.spools is not None:
+            self.spools.answer(hook.SESSION_ANSWER, None)
+            self.spools.answer(hook.PROMPT_ANSWER, None)
+
+    def walk(
+        self,
+        task: str,
+        steps: Iterable[Step | Mapping[str, object]],
+        *,
+        outcome: Outcome = "unknown",
+        reason: str = "",
+        workflow: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        at: datetime | None = None,
+    ) -> Ref:
+        """Record what was opened and changed for a task, in order, as hooks of coding agents do; returns the walk.
+
+        For orchestrators and build workflows that see the work of an agent themselves. A step is a mapping with the
+        fields of `mica.walks.Step`: `path`, `operation`, and where known `start_line`, `end_line`, `total_lines`,
+        `tokens`, `content_hash`, `failed`. `workflow` is the kind of task (`adw_build`). Raises InvalidInput for
+        anything else, before anything is recorded.
+        """
+        if outcome not in OUTCOMES:
+            raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
+        told = [fields_of(step) for step in steps]
+        here = self.here.context.with_(session=session, agent=agent, task=workflow)
+        with Scope(self._space, lambda: Here(here, None)):  # a walk is a chain of its own
+            walk = self.mark(task, tags=("prompt",), origin="user", at=at)
+            for name, fields, failed in told:
+                self.emit(name, fields, parent=walk, origin="tool", error=failed, at=at)
+            if outcome != "unknown":
+                self.outcome(walk, outcome, reason=reason)
+        return walk
+
+    def outcome(self, walk: Event | Ref, outcome: Outcome, *, reason: str = "") -> Ref:
+        """Say how a task ended. The last word counts; without one it is unknown."""
+        if outcome not in OUTCOMES:
+            raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
+        data: dict[str, object] = {"outcome": outcome}
+        if reason:
+            data["reason"] = redact(reason)
+        return self.emit(OUTCOME, data, parent=walk, origin="user")
+
     async def import_transcripts(
         self,
         paths: Iterable[Path],
@@ -295,7 +406,7 @@ class Memory:
         root: Path | Mapping[Path, Path | None] | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> Imported:
-        """Read Claude Code transcripts into this space, in the order given. What was read before is not read twice.
+        """Read coding agents' transcripts into this space, in the order given. What was read before is not read twice.
 
         `root` is the folder that paths of files are relative to, one for all or one for each transcript; where it is
         None, the folder the session worked in first. A file that cannot be read is named in the result; the others go
@@ -437,16 +548,26 @@ class Memory:
         until: datetime | str | None = None,
         agent: str | None = None,
         tags: str | Sequence[str] = (),
+        level: Depth | None = None,
+        with_sources: bool = False,
+        with_superseded: bool = False,
         now: datetime | None = None,
-    ) -> Hits:
-        """The marks that answer the query, best first; empty when none does.
+    ) -> Found:
+        """The marks and crystals that answer the query, best first; empty when none does.
+
+        Each hit has `id`, `text`, `at`, `position`, `score` and `parts`, and is a `Hit` with its `mark` or a
+        `CrystalHit` with its `crystal`. Of a crystal and the marks and crystals beneath it only the better one is
+        shown, unless `with_sources`; crystals that were superseded or retracted only `with_superseded`. `level` asks
+        for marks alone ("mark"), or for the crystals of one level.
 
         Only those from `since` on and before `until`, of this agent, and with all of these tags. Times may be phrases
-        such as "last Tuesday". A time that the query itself names raises the marks around it; `periods` of the answer
+        such as "last Tuesday". A time that the query itself names raises what is around it; `periods` of the answer
         says how it was understood.
         """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}")
+        if level is not None and level not in DEPTHS:
+            raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(DEPTHS)}")
         now = now or self._clock()
         given = [tags] if isinstance(tags, str) else tags
         filters = Filters(
@@ -457,8 +578,15 @@ class Memory:
         )
         await self._stored()
         likeness = {} if self._meanings is None else {"likeness": self._meanings.likeness}
-        return await search(
-            self._store, query, limit=limit, now=now, zone=self._settings.zone(), filters=filters, **likeness
+        return await find(
+            self._store,
+            query,
+            limit=limit,
+            now=now,
+            zone=self._settings.zone(),
+            filters=filters,
+            wanted=Wanted(level=level, with_sources=with_sources, with_superseded=with_superseded),
+            **likeness,
         )
 
     async def navigate(
@@ -689,6 +817,7 @@ class Memory:
             raise InvalidInput("say why it does not hold any more; the reason is empty")
         if event.name == MARK and not await self._store.texts([event.position or 0], neighbours=0):
             raise InvalidInput(f"mark {event.number} is retracted already, or was only recalled")
+        self._take_back_answers()
         ref = self.emit(RETRACTED, {"mark": event.id, "reason": redact(reason)}, parent=event, origin="user")
         await self._stored()
         await self._remake()
@@ -790,6 +919,25 @@ class Memory:
         return await self._scheduler.tick()
 
     @cached_property
+    def trails(self) -> Trails:
+        """The trails of this space: `await memory.trails.list()`, `.show`, `.choose`, `.log`, `.track` …"""
+        from mica.inject.trails import Trails
+
+        return Trails(
+            self._store,
+            emit=lambda: self.emit,
+            stored=self._stored,
+            here=lambda: self.here,
+            mark=self.mark,
+            clock=self._clock,
+            gates=self._settings.trails,
+        )
+
+    async def _evolve(self) -> int:
+        report = await self.trails.evolve()
+        return len(report.crystallized) + len(report.refreshed)
+
+    @cached_property
     def _purging(self) -> Purging:
         from mica.inject.purge import Purging
 
@@ -849,6 +997,21 @@ class Memory:
         return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
 
     # -- Keep -------------------------------------------------------------------------------------------------
+
+    async def replay_walks(
+        self, *, root: Path | None = None, on_progress: Callable[[int], None] = lambda done: None
+    ) -> Replay:
+        """What offering paths would have been worth over this space's own history, learning only from the past.
+
+        Files are seen as they were in the git history at `root`, which is the directory of the latest session unless
+        given. Without one, a file can be offered once somebody has opened it; `missing` of the answer says so.
+        """
+        from mica.inject.offers import offer
+        from mica.select.navigation.rewalking import rewalked
+
+        events = await self.events(EventQuery(limit=None))
+        where = latest_directory(events) if root is None else root
+        return await asyncio.to_thread(rewalked, events, where, render=offer, prices=prices(), on_progress=on_progress)
 
     async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
         """A day's or a week's work before `until`, beside the period before it, with the arms of all that was offered.
@@ -925,11 +1088,15 @@ class Memory:
         in the middle, some events are purged and the others are as they were; calling it again goes on. Raises
         InvalidInput when nothing is selected and UnknownEvent for an id that is not here.
         """
+        await self._ingest_spools()
         await (self._stored() if dry_run else self._folding.clear())
         known = frozenset([(await self.event(reference)).id for reference in ids])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
         purged = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
         if not dry_run:
+            self._take_back_answers()
+            if self.spools is not None:
+                await asyncio.to_thread(self.spools.sweep)
             if self._models is not None:
                 self._models.cache.clear()
             await self.learn_purges()
@@ -966,7 +1133,10 @@ class Memory:
     async def rebuild(self) -> int:
         """Derive again what is derived from the log; returns the number of events read."""
         await self._stored()
+        had_trails = bool((await self._store.lesson()).position)
         count = await self._store.rebuild()
+        if had_trails:
+            await self.trails.learn()
         await self.embed()
         return count
 
@@ -1061,9 +1231,17 @@ class Opening:
         encoder = self._encoder or chosen(settings.semantic)
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
-        memory = Memory(store, settings=settings, clock=self._clock, encoder=encoder)
+        hooks = hooks_of(target, settings)
+        memory = Memory(store, settings=settings, clock=self._clock, encoder=encoder, hooks=hooks)
         await memory.learn_purges()
         return memory
+
+
+def hooks_of(target: str | Path | None, settings: Settings) -> Path | None:
+    """Where hooks write for a target: beside its file, or beside that of the directory whose place a setting takes."""
+    if target is None or str(target) == settings.store:
+        return hooks_folder(space_of(Path.cwd(), home=settings.home).file)
+    return None if str(target) == ":memory:" or is_address(target) else hooks_folder(Path(target).expanduser())
 
 
 def open(

@@ -527,7 +527,7 @@ Relation = Literal["causes", "continues", "branches", "fulfills"]
 RELATIONS: tuple[Relation, ...] = ("causes", "continues", "branches", "fulfills")  # what led to a mark: the first
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class Mark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event that carries an observation with intent."""
 
     id: EventId
@@ -589,14 +589,37 @@ _mark_decoder = msgspec.json.Decoder(_MarkData)
 
 
 def searchable_text(event: Event) -> str | None:
-    """The text by which full text finds an event: the beginning of its `text`. Recalled text is never evidence."""
+    """The text by which full text finds an event: the beginning of its `text`, and what a mark or crystal says besides.
+
+    Recalled text is never evidence.
+    """
     if event.origin == "recalled" or b'"text":' not in event.body:
         return None
-    text = event.data.get("text")
-    return text[:SEARCHABLE_CHARACTERS_MAX] if isinstance(text, str) else None
+    data = event.data
+    text = data.get("text")
+    if not isinstance(text, str):
+        return None
+    more = _said_besides(event.name, data)
+    return "\n".join([text, *more])[:SEARCHABLE_CHARACTERS_MAX] if more else text[:SEARCHABLE_CHARACTERS_MAX]
 
 
-class Posting(msgspec.Struct, frozen=True):
+def _said_besides(name: str, data: Mapping[str, object]) -> list[str]:
+    """Why a mark matters and what follows from it; of a crystal all that is not its insight."""
+    if name == MARK:
+        principles = data.get("principles")
+        said = [data.get("why"), *(principles if isinstance(principles, list) else ())]
+    elif name == CRYSTAL:
+        parts = [data.get(part) for part in ("significance", "principles")]
+        statements = [each for part in parts if isinstance(part, list) for each in part]
+        topics = data.get("topics")
+        said = [each[0] for each in statements if isinstance(each, list) and each]
+        said += [*(topics if isinstance(topics, list) else ()), data.get("label")]
+    else:
+        return []
+    return [each for each in said if isinstance(each, str) and each]
+
+
+class Posting(msgspec.Struct, frozen=True, gc=False):
     """One term in one mark, with what a first ranking needs to know of the mark."""
 
     position: int
@@ -626,10 +649,11 @@ class Vectors(msgspec.Struct, frozen=True):
     rows: tuple[tuple[int, bytes], ...]  # in order of position
 
 
-class Text(msgspec.Struct, frozen=True, kw_only=True):
+class Text(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A mark as a ranker sees it: its words and its place in its session."""
 
     mark: Mark
+    position: int
     length: int
     ordinal: int  # its number in its session, from 0; neighbours differ by one
     session_length: int  # words in all marks of its session

@@ -30,6 +30,14 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
 
 
+class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What hooks of coding agents may tell. `mica observe` switches one space; this is for all."""
+
+    enabled: bool = True
+    prompts: bool = True  # whether what was said is kept, redacted; without it turns have no text
+    excluded_tools: tuple[str, ...] = ()  # tools whose calls are not kept
+
+
 DigestKind = Literal["extractive", "model"]
 
 
@@ -43,6 +51,25 @@ class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When what agents walk becomes a trail, and when a trail fades. `docs/trails.md` says what the numbers do."""
+
+    learn: bool = True  # from walks, once a day; `mica trails learn off` switches it for one space
+    auto: bool = True  # crystallize what passes the gate: it gets a name, nothing is written into the project
+    runs: Annotated[int, msgspec.Meta(ge=1)] = 3  # that a candidate needs
+    sessions: Annotated[int, msgspec.Meta(ge=1)] = 2  # in which they were
+    hot: Share = 0.90  # of success, by a smoothed bound
+    crystallize: Share = 0.95
+    suspend: Share = 0.80  # below it nobody is told of a trail
+    overlap: Share = 0.80  # of files, above which two trails are one
+    similar: Share = 0.75  # of steps, from which a walk is taken for a trail
+    words: Share = 0.50  # of a trail's own words, from which a task is taken for its kind
+    half_life_days: Days = 30  # unused, after which it is worth half
+    cold: Share = 0.25  # of its worth, below which it is archived
+    archive_days: Days = 60  # unused, after which it is archived; nothing is deleted
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,8 +83,17 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     # Names that are kept for good: what memory rests on, and what clients observe of an agent's work.
     keep: tuple[str, ...] = tuple(
         "mark brief transcript.* log.* event.* prompt* step* outcome* judgment* crystal* teaching* trail* "
-        "file.* shell.* command.* tool.* turn.* session.* model.*".split()
+        "offer* file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
     )
+
+
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where coding agents besides Claude Code keep their transcripts. One without a place is not looked for."""
+
+    codex: Path | None = None  # Codex' own folder, with `sessions` in it
+    gemini: Path | None = None  # a folder with `<project>/chats` in it
+    copilot: Path | None = None  # a folder with one for each session in it
+    opencode: Path | None = None  # the database
 
 
 Tier = Literal["routine", "interactive", "investigative", "critical"]
@@ -145,10 +181,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     home: Path  # where spaces live, one file each
     transcripts: Path  # where Claude Code keeps its transcripts
+    clients: ClientSettings = ClientSettings()
     store: str | None = None  # a file or address used in place of the directory's own space
     brief: BriefSettings = BriefSettings()
+    observe: ObserveSettings = ObserveSettings()
     crystals: CrystalSettings = CrystalSettings()
     retention: RetentionSettings = RetentionSettings()
+    trails: TrailSettings = TrailSettings()
     models: ModelsSettings = ModelsSettings()
     keys: dict[str, Secret] = {}  # of the providers that are named, from their variables
     semantic: Literal["auto", "on", "off"] = "auto"  # whether meaning counts in search; auto: when it is installed
@@ -176,11 +215,14 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     environment = os.environ if environment is None else environment
     user_home = Path(environment.get("HOME") or Path.home())
     path = Path(environment.get("MICA_CONFIG") or _folder(environment, user_home, "config") / "config.toml")
+    given = _read(path, required=bool(environment.get("MICA_CONFIG")))
     values = {
         "home": str(_folder(environment, user_home, "data")),
         "transcripts": str(Path(environment.get("CLAUDE_CONFIG_DIR") or user_home / ".claude") / "projects"),
-        **_read(path, required=bool(environment.get("MICA_CONFIG"))),
+        **given,
     }
+    if isinstance(clients := given.get("clients", {}), dict):
+        values["clients"] = _client_places(environment, user_home) | clients
     for name in FROM_ENVIRONMENT:
         if name in values:
             raise InvalidSettings(f"{path}: `{name}` is not for a file: it comes from the environment")
@@ -250,6 +292,17 @@ def _override(values: dict[str, object], environment: Mapping[str, str]) -> None
                 table = values.setdefault(field.name, {})
                 if isinstance(table, dict):  # a section that is no table is reported with the file's other faults
                     table[inner.name] = value
+
+
+def _client_places(environment: Mapping[str, str], user_home: Path) -> dict[str, str]:
+    """Where clients keep their transcripts, as their own variables say."""
+    data = Path(environment.get("XDG_DATA_HOME") or user_home / ".local" / "share") / "opencode"
+    return {
+        "codex": environment.get("CODEX_HOME") or str(user_home / ".codex"),
+        "gemini": str(Path(environment.get("GEMINI_CLI_HOME") or user_home) / ".gemini" / "tmp"),
+        "copilot": str(Path(environment.get("COPILOT_HOME") or user_home / ".copilot") / "session-state"),
+        "opencode": str(data / (environment.get("OPENCODE_DB") or "opencode.db")),
+    }
 
 
 def _folder(environment: Mapping[str, str], user_home: Path, kind: str) -> Path:

@@ -6,12 +6,14 @@ replay walks again, so all three see the same steps (K-03).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
+from mica.errors import InvalidInput
 from mica.model import MARK, Event, EventId
 
 Operation = Literal["read", "edit", "create", "search", "list"]
@@ -24,6 +26,7 @@ STEPS: dict[str, Operation] = {
     "file.search": "search",
     "file.list": "list",
 }
+STARTED = "session.started"
 TURN = "turn.started"  # a turn that nobody typed
 COMMAND = "command.run"  # a slash command in the place of a prompt
 SHELL = "shell.run"
@@ -43,6 +46,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     total_lines: int | None = None
     tokens: int | None = None
     content_hash: str | None = None  # of the text that was shown
+    pattern: str | None = None  # of a trail: any file that fits it may stand here, and `path` was the latest
     failed: bool = False
     call: str | None = None  # the tool call that it was a part of
     at: datetime
@@ -79,6 +83,8 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[Answer, ...] = ()
     offer: Offer | None = None
     outcome: Outcome = "unknown"  # until somebody says so (TA-09)
+    committed: bool = False  # whether what it led to was committed
+    task: str | None = None  # what the context calls it, as in adw_build
 
     @property
     def touched(self) -> tuple[str, ...]:
@@ -111,6 +117,40 @@ def step_of(event: Event) -> Step | None:
     )
 
 
+def fields_of(step: Step | Mapping[str, object]) -> tuple[str, dict[str, object], bool]:
+    """A step as an event tells it: its name, its data, and whether it failed. Raises InvalidInput for what is none."""
+    if isinstance(step, Step):
+        step = {name: getattr(step, name) for name in _TOLD}
+    if not isinstance(step, Mapping):
+        raise InvalidInput(f"{step!r} is no step; give a mapping with `path` and `operation`")
+    try:
+        told = msgspec.convert(dict(step), _Told)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{dict(step)!r} is no step: {error}") from error
+    fields = {
+        name: value
+        for name in _TOLD
+        if name not in ("operation", "failed") and (value := getattr(told, name)) is not None
+    }
+    return next(name for name, operation in STEPS.items() if operation == told.operation), fields, told.failed
+
+
+class _Told(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A step as somebody outside tells it."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1)]
+    operation: Operation
+    start_line: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    end_line: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    total_lines: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    content_hash: str | None = None
+    failed: bool = False
+
+
+_TOLD = _Told.__struct_fields__
+
+
 def _answer(event: Event) -> Answer:
     data = event.data
     read = [_number(data.get(name)) or 0 for name in ("input_tokens", "cache_read_tokens", "cache_write_tokens")]
@@ -140,12 +180,22 @@ def walks_of(events: Iterable[Event]) -> list[Walk]:
     return [_walk(event, prompt, followed.get(id, ())) for id, (event, prompt) in prompts.items()]
 
 
+def latest_directory(events: Iterable[Event]) -> Path | None:
+    """Where the latest session worked, if that directory is still there."""
+    found = None
+    for event in events:
+        if event.name == STARTED and isinstance(cwd := event.data.get("cwd"), str):
+            found = cwd
+    path = None if found is None else Path(found)
+    return path if path is not None and path.is_absolute() and path.is_dir() else None
+
+
 def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
     steps: list[Step] = []
     answers: list[Answer] = []
     printed: dict[str, int] = {}
     offer: Offer | None = None
-    ended_at, outcome = event.at, "unknown"
+    ended_at, outcome, committed = event.at, "unknown", False
     for later in followed:
         ended_at = max(ended_at, later.at)
         if (step := step_of(later)) is not None:
@@ -158,6 +208,8 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
             answers.append(_answer(later))
         elif later.name == SHELL and (call := _text(later.data.get("call"))):
             printed[call] = _number(later.data.get("tokens")) or 0
+        elif later.name == MARK and "commit" in _tags(later):
+            committed = True
     return Walk(
         id=event.id,
         prompt=prompt,
@@ -170,6 +222,8 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
         answers=tuple(answers),
         offer=offer,
         outcome=msgspec.convert(outcome, Outcome),
+        committed=committed,
+        task=event.context.task,
     )
 
 
@@ -177,11 +231,15 @@ def _prompt(event: Event) -> str | None:
     """What was asked, where an event begins a turn."""
     data = event.data
     if event.name == MARK:
-        tags = data.get("tags")
-        return str(data.get("text", "")) if isinstance(tags, list) and "prompt" in tags else None
+        return str(data.get("text", "")) if "prompt" in _tags(event) else None
     if event.name == COMMAND:
         return str(data.get("text") or f"/{data.get('name')}")
     return "" if event.name == TURN else None
+
+
+def _tags(event: Event) -> list[object]:
+    tags = event.data.get("tags")
+    return tags if isinstance(tags, list) else []
 
 
 def _number(value: object) -> int | None:

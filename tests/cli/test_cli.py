@@ -289,6 +289,83 @@ def test_paths_are_relative_to_the_worktree_they_were_read_in(
     assert {row["data"]["path"] for row in rows} == {"src/auth.py", "src/db.py", "src/missing.py"}
 
 
+@pytest.fixture
+def histories(terminal: Terminal, transcripts: Path, opencode_db: Path) -> None:
+    """The recorded sessions of five clients, where each would keep them."""
+    recorded = FIXTURES.parent
+    for source, place in [
+        ("codex/rollout.jsonl", ".codex/sessions/2026/11/15/rollout-2026-11-15T11-37-43-01a1deff.jsonl"),
+        ("gemini/session.jsonl", ".gemini/tmp/shop/chats/session-2026-11-15T11-40-24527a8c.jsonl"),
+        ("copilot/events.jsonl", ".copilot/session-state/2f8cdfe9/events.jsonl"),
+    ]:
+        target = terminal.home / place
+        target.parent.mkdir(parents=True)
+        target.write_bytes((recorded / source).read_bytes())
+    target = terminal.home / ".local" / "share" / "opencode" / "opencode.db"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(opencode_db.read_bytes())
+
+
+@pytest.mark.usefixtures("histories")
+def test_import_finds_every_clients_history_and_says_what_it_found(terminal: Terminal) -> None:
+    """A-12: without a word, all; into the space of the directory that each session worked in."""
+    first = terminal.json("import")
+    assert isinstance(first, dict)
+    found = {client: there["transcripts"] for client, there in first["clients"].items()}
+    assert found == {"claude-code": 2, "codex": 1, "copilot": 1, "gemini": 1, "opencode": 1}
+    [name] = first["spaces"]
+    assert name.startswith("shop-")
+    again = terminal.run("import", "auto")
+    assert "codex: 1 transcript (" in again.stdout
+    assert f"in {terminal.home / '.codex'}" in again.stdout
+    assert "0 events from 0 transcripts, 6 unchanged" in again.stdout
+    document = terminal.json("events", "query", "--name", "session.started", "--space", name)
+    assert isinstance(document, list)
+    assert {row["data"]["client"] for row in document} == set(found)
+
+
+@pytest.mark.usefixtures("histories")
+@pytest.mark.parametrize("client", ["claude-code", "codex", "copilot", "gemini", "opencode"])
+def test_import_of_one_client_leaves_the_others(terminal: Terminal, client: str) -> None:
+    done = terminal.json("import", client)
+    assert isinstance(done, dict)
+    assert list(done["clients"]) == [client]
+
+
+@pytest.mark.usefixtures("histories")
+def test_a_path_needs_no_client(terminal: Terminal, tmp_path: Path) -> None:
+    places = [str(terminal.home / name) for name in (".codex", ".copilot", ".local", ".gemini")]
+    done = terminal.json("import", *places)
+    assert isinstance(done, dict)
+    assert sorted(done["clients"]) == ["codex", "copilot", "gemini", "opencode"]
+    wrong = terminal.run("import", "claude-code", str(next((terminal.home / ".codex").rglob("*.jsonl"))))
+    assert (wrong.exit_code, "is no transcript of claude-code" in wrong.stderr) == (1, True)
+    typo = terminal.run("import", "codx")
+    assert (typo.exit_code, "clients are auto, claude-code, codex" in typo.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("histories")
+def test_histories_follow_the_variables_of_their_clients(terminal: Terminal, tmp_path: Path) -> None:
+    for name, place in [("CODEX_HOME", ".codex"), ("COPILOT_HOME", ".copilot"), ("GEMINI_CLI_HOME", "")]:
+        (tmp_path / "moved").mkdir(exist_ok=True)
+        moved = tmp_path / "moved" / name
+        if not place:
+            moved.mkdir()
+        (terminal.home / (place or ".gemini")).rename(moved if place else moved / ".gemini")
+        terminal.variables[name] = str(moved)
+    data = tmp_path / "moved" / "data"
+    (terminal.home / ".local" / "share").rename(data)
+    found = terminal.json("import", XDG_DATA_HOME=str(data))
+    assert isinstance(found, dict)
+    assert len(found["clients"]) == 5
+
+
+def test_import_without_any_history_says_where_it_looked(terminal: Terminal) -> None:
+    result = terminal.run("import")
+    assert result.exit_code == 1
+    assert str(terminal.home / ".codex") in result.stderr
+
+
 def test_import_names_what_it_skips(terminal: Terminal, tmp_path: Path) -> None:
     folder = tmp_path / "odd"
     folder.mkdir()

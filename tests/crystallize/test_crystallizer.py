@@ -168,7 +168,7 @@ async def test_a_retracted_mark_leaves_its_crystals(memory: mica.Memory, clock: 
     for crystal in await memory.crystals(limit=None):
         assert wrong not in crystal.sources
         assert all(wrong not in statement.sources for statement in crystal.statements)
-    assert wrong not in [hit.mark.id for hit in await memory.search("cookie secret vault")]
+    assert wrong not in [hit.id for hit in await memory.search("cookie secret vault")]
     assert (await memory.event(wrong)).name == "mark"
     with pytest.raises(InvalidInput, match="only marks and crystals"):
         await memory.retract((await memory.events(EventQuery(names=("mark.retracted",))))[0].id, reason="no")
@@ -439,7 +439,7 @@ async def test_a_job_that_fails_is_told_and_tried_again(tmp_path: Path, home: Se
             raise InvalidInput("no digest today")
 
         jobs["crystallize"] = msgspec.structs.replace(whole, run=broken)
-        [failed] = await memory.tick()
+        [failed] = [ran for ran in await memory.tick() if ran.kind == "crystallize"]
         assert (failed.error, failed.done) == ("no digest today", 0)
         jobs["crystallize"] = whole
         clock.move(minutes=11)

@@ -131,7 +131,7 @@ async def test_a_correction_outranks_what_it_corrects_and_is_named(memory: mica.
     wrong = memory.mark("The login cookie lives for ninety days in the login cookie store")
     clock.move(minutes=1)
     right = memory.mark("It lives for thirty days: login cookie", parent=wrong, tags=("correction",))
-    hits = await memory.search("login cookie store ninety days")
+    hits = (await memory.search("login cookie store ninety days")).marks
     assert [hit.mark.id for hit in hits][:2] == [right.id, wrong.id]
     assert hits[1].corrected_by == right.id
     brief = await memory.brief("login cookie", budget_tokens=1_000)

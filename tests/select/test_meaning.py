@@ -100,7 +100,7 @@ async def test_the_front_door_reads_finds_rebuilds_and_purges_by_meaning(home: S
         assert await memory.without_vector() == 3
         assert await memory.embed() == 3
         hits = await memory.search("vehicle")
-        assert [hit.mark.id for hit in hits] == [secret.id]
+        assert [hit.id for hit in hits] == [secret.id]
         assert hits[0].parts["meaning"] > 0
         assert "automobile" in (await memory.brief("vehicle")).text
 

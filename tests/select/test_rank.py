@@ -56,6 +56,7 @@ class Shelf:
         session = self.sessions.get(self.marks[position].session or "", [position])
         return Text(
             mark=self.marks[position],
+            position=position,
             length=self.lengths[position],
             ordinal=session.index(position),
             session_length=sum(self.lengths[other] for other in session),
@@ -330,6 +331,27 @@ def histories(draw: st.DrawFn) -> list[Mark]:
     ]
 
 
+def test_a_mark_that_says_all_that_is_asked_comes_before_one_whose_neighbours_say_the_rest() -> None:
+    """B-51: whoever asks for two words wants them together."""
+    shelf = Shelf(
+        [
+            mark("something else altogether", 1, session="around"),
+            mark("the parser again", 2, session="around"),
+            mark("a deadlock", 3, session="around"),
+            mark("the parser once more", 4, session="around"),
+            *(mark("something else altogether", place, session="other") for place in (5, 6, 7)),
+            mark("a deadlock in the parser of the old reader", 8, session="other"),
+            *(mark("lunch", place, session="other") for place in (9, 10, 11)),
+        ]
+    )
+
+    [best, *_] = shelf.search("parser deadlock")
+
+    assert best.position == 8
+    assert "complete" in best.parts
+    assert all("complete" not in hit.parts for hit in shelf.search("parser"))
+
+
 @given(histories(), QUERIES)
 def test_the_same_question_gets_the_same_answer(history: list[Mark], query: str) -> None:
     assert Shelf(history).search(query) == Shelf(history).search(query)
@@ -355,6 +377,15 @@ def test_scores_are_finite_positive_and_explained_by_their_parts(history: list[M
         assert math.isfinite(hit.score)
         assert hit.score > 0
         assert hit.score == pytest.approx(added * factors)
+
+
+@given(histories(), QUERIES, st.integers(0, 8))
+def test_the_best_few_are_the_beginning_of_all(history: list[Mark], query: str, limit: int) -> None:
+    shelf = Shelf(history)
+    asked = parse(query, now=NOW, speakers=shelf.speakers)
+    postings, texts = shelf.postings(asked.wanted), shelf.texts(list(shelf.marks))
+
+    assert rank(asked, texts, postings, limit=limit) == rank(asked, texts, postings)[:limit]
 
 
 @given(histories(), QUERIES)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mica.llm.prices import prices
 from mica.model import EventId
-from mica.select.replaying import Guess, Predicted, Replay, bins, interval, replay, saved, spent
+from mica.select.replaying import Guess, Predicted, Replay, bins, interval, replay, saved, spent, together
 from mica.walks import Answer, Operation, Step, Walk
 
 BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -172,3 +172,14 @@ def test_a_turn_that_nobody_typed_is_learned_but_not_judged(prompt: str) -> None
     told = replayed(silent, walk(2, "read a.py 1 c1"), predictor=predictor)
     assert len(told.rows) == (2 if prompt else 1)
     assert predictor.known[-1] == "task-2 after 1"
+
+
+def test_accounts_of_projects_add_up() -> None:
+    """TA-06: several projects are one account, with nothing counted twice and nothing left out."""
+    one = replayed(walk(1, "read a.py 10 c1"), walk(2, *SEARCHING), walk(3, "read a.py 1 c1"))
+    other = replayed(walk(4, "read b.py 10 c1"), walk(5, "search b.py 90 c1", "read b.py 10 c2"))
+    whole = together([one, other])
+    assert whole.net_tokens == one.net_tokens + other.net_tokens
+    assert [row.task for row in whole.rows] == [f"task-{number}" for number in range(1, 6)]
+    assert sum(each.count for each in whole.bins) == sum(each.count for told in (one, other) for each in told.bins)
+    assert together([one]) is one

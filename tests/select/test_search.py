@@ -96,7 +96,7 @@ async def test_a_time_in_the_query_raises_its_marks_and_is_told(home: Settings) 
 
         hits = await memory.search("why did the release fail last Tuesday")
 
-        assert hits[0].mark.at == TUESDAY
+        assert hits[0].at == TUESDAY
         assert [period.words for period in hits.periods] == ["last Tuesday"]
         assert (await memory.search("release")).periods == ()
 
@@ -109,8 +109,8 @@ async def test_times_of_a_filter_may_be_phrases(home: Settings) -> None:
         late = await memory.search("release", since="last Tuesday", tags="#gotcha")
         early = await memory.search("release", until="2026-W45")
 
-        assert [hit.mark.at for hit in late] == [TUESDAY]
-        assert [hit.mark.at for hit in early] == [SUNDAY - timedelta(days=40)]
+        assert [hit.at for hit in late] == [TUESDAY]
+        assert [hit.at for hit in early] == [SUNDAY - timedelta(days=40)]
         with pytest.raises(InvalidInput, match="no time"):
             await memory.search("release", since="soon")
         with pytest.raises(InvalidInput, match="no time zone"):

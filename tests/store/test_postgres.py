@@ -389,7 +389,7 @@ async def test_a_memory_opens_an_address(server: Server, home: Settings) -> None
         with memory.context(session="s1", agent="scout"):
             memory.mark("The cookie is set before the redirect", tags=("gotcha",))
         hits = await memory.search("redirect cookies")
-    assert [hit.mark.agent for hit in hits] == ["scout"]
+    assert [hit.mark.agent for hit in hits.marks] == ["scout"]
     async with mica.open(address, settings=home) as memory:
         assert (await memory.sizes()).marks == 1
 

@@ -22,7 +22,7 @@ import pytest
 
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.inject.documents import event_document
-from mica.model import Appended, Context, Event, EventQuery, writer_named
+from mica.model import RETRACTED, Appended, Context, Event, EventQuery, Tombstone, writer_named
 from mica.store import encoding, sqlite, sqlite_core
 from mica.store.sqlite import SqliteStore
 from mica.store.sqlite_core import SqliteCore
@@ -636,3 +636,24 @@ def test_what_append_acknowledged_survives_a_kill(tmp_path: Path, after: int) ->
     assert len(positions) % 10 == 0
     assert core.verify() == []
     core.close()
+
+
+async def test_what_another_process_changes_is_known_to_the_next_search(tmp_path: Path) -> None:
+    """C-24: what a store remembers of its texts never outlives them."""
+    ours, theirs = await SqliteStore.open(tmp_path / "space.db"), await SqliteStore.open(tmp_path / "space.db")
+    marks = [build(number, "mark", {"text": "cookie"}, context=Context(session="s")) for number in range(1, 4)]
+
+    async def told() -> tuple[int, list[int]]:
+        found = await ours.postings(["cooki"])
+        return found.containing["cooki"], [text.position for text in await ours.texts([1, 2, 3], neighbours=0)]
+
+    await theirs.append(marks[:2])
+    assert await told() == (2, [1, 2])
+    await theirs.append(marks[2:])
+    assert await told() == (3, [1, 2, 3])
+    await theirs.append([build(4, RETRACTED, {"mark": marks[1].id, "reason": "wrong"})])
+    assert await told() == (2, [1, 3])
+    await theirs.bury([marks[2].id], Tombstone(purge=build(1_000).id, reason="leaked"))
+    assert await told() == (1, [1])
+    await ours.close()
+    await theirs.close()

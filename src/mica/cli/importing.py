@@ -4,114 +4,76 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mica.cli.output import Output, json_option, size, space_name, store_options, target
+from mica.cli.planning import Place, Plan, Plans, planned, usual_places
 from mica.errors import InvalidInput, StoreError
 from mica.inject.lines import counted
 from mica.memory import Memory
 from mica.memory import open as open_memory
-from mica.observe.clients import claude_code
+from mica.observe.clients.readers import CLIENTS
+from mica.observe.clients.records import Tally
 from mica.settings import Settings, load_settings
 from mica.store.blocks import BLOCK_EVENTS
 from mica.store.importing import Imported
 from mica.store.importing import Progress as Step
-from mica.store.space import file_of, space_spoken_of
 
+AUTO = "auto"
 STOPPED = "mica: stopped; what was stored stays, and the next import goes on from there"
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The transcripts that go into one space, newest first."""
-
-    target: Path | str
-    roots: dict[Path, Path | None]  # each file, and the folder that its paths are relative to: worktrees share a space
-    size_bytes: int
-
-    @property
-    def files(self) -> list[Path]:
-        return list(self.roots)
-
-
-class Plans(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be imported, the space of the newest transcript first, and what cannot be."""
-
-    plans: list[Plan] = []
-    strange: list[Path] = []  # files that are no transcripts
-    unreadable: dict[str, str] = {}  # files and folders, and why
-
-    @property
-    def files(self) -> int:
-        return sum(len(plan.files) for plan in self.plans)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(plan.size_bytes for plan in self.plans)
-
-
-def planned(folder: Path, *, settings: Settings, into: Path | str | None) -> Plans:
-    """Which transcript goes where: into the space of the directory it speaks of, or all into one store."""
-    by_space: dict[Path | str, dict[Path, Path | None]] = defaultdict(dict)
-    sizes: dict[Path | str, int] = defaultdict(int)
-    strange: list[Path] = []
-    unreadable: dict[str, str] = {}
-    for file in claude_code.find(folder, unreadable=unreadable):
-        try:
-            head = claude_code.head(file)
-            size_bytes = file.stat().st_size
-        except OSError as error:
-            unreadable[str(file)] = error.strerror or str(error)
-            continue
-        if head is None:
-            strange.append(file)
-            continue
-        space = None if head.cwd is None else space_spoken_of(head.cwd, home=settings.home)
-        place = into or (space.file if space else file_of("unknown", home=settings.home))
-        by_space[place][file] = space.root if space else None
-        sizes[place] += size_bytes
-    found = [Plan(target=place, roots=roots, size_bytes=sizes[place]) for place, roots in by_space.items()]
-    return Plans(plans=found, strange=strange, unreadable=unreadable)
-
-
 @click.command("import")
-@click.argument("client", type=click.Choice([claude_code.CLIENT]))
-@click.argument("path", required=False, type=click.Path(exists=True, path_type=Path))
+@click.argument("words", nargs=-1, metavar="[CLIENT] [PATH]...")
 @store_options
 @json_option
-def import_(client: str, path: Path | None, store: str | None, space: str | None, *, as_json: bool) -> None:
-    """Read transcripts of a coding agent, newest first; what was read before is not read again.
+def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_json: bool) -> None:
+    """Read transcripts of coding agents, newest first; what was read before is not read again.
 
-    PATH is a file or a folder; without it, the folder where the agent keeps them. Each transcript goes into the
-    space of the directory it speaks of, unless --store or --space names one. When there is enough of it, what is older
-    than a day is aged, as `mica age` does. Exits 1 when something could not be read.
+    CLIENT is claude-code, codex, copilot, gemini, opencode, or auto: whoever wrote what is there. PATH is a file or a
+    folder; without it, the places where the agents keep them. Each transcript goes into the space of the directory it
+    speaks of, unless --store or --space names one. When there is enough of it, what is older than a day is aged, as
+    `mica age` does. Exits 1 when something could not be read.
 
-    Example: mica import claude-code ~/.claude/projects
+    Example: mica import codex
     """
     settings = load_settings()
     into = target(settings, store, space) if store is not None or space is not None else settings.store
-    folder = path or settings.transcripts
-    if not folder.exists():
-        raise InvalidInput(f"{folder} does not exist; give the folder where {client} keeps its transcripts")
-    found = planned(folder, settings=settings, into=into)
-    if folder.is_file() and found.strange:
-        raise InvalidInput(f"{folder} is no transcript of {client}")
+    places = _places(words, settings)
+    if not any(place.path.exists() for place in places):
+        looked = ", ".join(str(place.path) for place in places)
+        raise InvalidInput(f"there is no {looked}; give the folder where transcripts are kept")
+    found = planned(places, settings=settings, into=into)
+    if len(places) == 1 and places[0].path.is_file() and found.strange:
+        raise InvalidInput(f"{places[0].path} is no transcript of {places[0].client or 'any agent that mica knows'}")
     try:
-        asyncio.run(_import(found, folder, settings=settings, output=Output(as_json=as_json)))
+        asyncio.run(_import(found, places, settings=settings, output=Output(as_json=as_json)))
     except KeyboardInterrupt:
         click.echo(STOPPED, err=True)
         sys.exit(130)
 
 
-async def _import(found: Plans, folder: Path, *, settings: Settings, output: Output) -> None:
+def _places(words: Sequence[str], settings: Settings) -> list[Place]:
+    """Where to look: the paths that are named, else the usual places; of one client, else of all."""
+    named = words[0] if words and words[0] in (AUTO, *CLIENTS) else None
+    client = None if named == AUTO else named
+    paths = [Path(word) for word in words[named is not None :]]
+    if missing := [str(path) for path in paths if not path.exists()]:
+        known = ", ".join((AUTO, *CLIENTS))
+        raise click.UsageError(f"{missing[0]!r} is neither a file or folder nor a client; clients are {known}")
+    if paths:
+        return [Place(path, client) for path in paths]
+    return [place for place in usual_places(settings) if client in (None, place.client)]
+
+
+async def _import(found: Plans, places: Sequence[Place], *, settings: Settings, output: Output) -> None:
     done: dict[str, Imported] = {}
     with Bar(found) as bar:
         for plan in found.plans:
@@ -119,6 +81,7 @@ async def _import(found: Plans, folder: Path, *, settings: Settings, output: Out
                 done[space_name(plan.target)] = await bar.run(memory, plan)
 
     def for_people(console: Console) -> None:
+        say_found(console, found)
         say_imported(console, done)
         for file, reason in found.unreadable.items():
             console.print(f"[yellow]→[/] {escape(file)} could not be read: {escape(reason)}", soft_wrap=True)
@@ -130,9 +93,11 @@ async def _import(found: Plans, folder: Path, *, settings: Settings, output: Out
             )
             console.print(f"[yellow]→[/] {files}, the first: {escape(str(found.strange[0]))}", soft_wrap=True)
         if not found.plans:
-            console.print(f"No transcripts in {escape(str(folder))}")
+            looked = ", ".join(str(place.path) for place in places)
+            console.print(f"No transcripts in {escape(looked)}", soft_wrap=True)
 
     document = {
+        "clients": found.clients,
         "spaces": done,
         "not_transcripts": [str(file) for file in found.strange],
         "unreadable": found.unreadable,
@@ -142,6 +107,13 @@ async def _import(found: Plans, folder: Path, *, settings: Settings, output: Out
         sys.exit(1)
 
 
+def say_found(console: Console, found: Plans) -> None:
+    """One line for each client whose transcripts are there."""
+    for client, there in sorted(found.clients.items()):
+        count = f"{counted(there.transcripts, 'transcript')} ({size(there.size_bytes)})"
+        console.print(f"{escape(client)}: {count} in {escape(', '.join(there.places))}", soft_wrap=True)
+
+
 def say_imported(console: Console, done: Mapping[str, Imported]) -> None:
     """One line for each space, and below it what was not read, counted and named."""
     for name, result in done.items():
@@ -149,13 +121,17 @@ def say_imported(console: Console, done: Mapping[str, Imported]) -> None:
         said += [f"{result.unchanged:,} unchanged"] if result.unchanged else []
         said += [f"{result.repeated:,} known already"] if result.repeated else []
         console.print(f"[green]✓[/] [bold]{escape(name)}[/]  {', '.join(said)}")
-        for line in _skipped(result):
+        for line in _unread(result):
             console.print(f"  [yellow]→[/] {escape(line)}", soft_wrap=True)
 
 
-def _skipped(result: Imported) -> list[str]:
-    tally = result.tally
-    said = [f"{path} could not be read: {reason}" for path, reason in result.failed.items()]
+def _unread(result: Imported) -> list[str]:
+    return [*(f"{path} could not be read: {reason}" for path, reason in result.failed.items()), *skipped(result.tally)]
+
+
+def skipped(tally: Tally) -> list[str]:
+    """What was met besides events, a sentence each."""
+    said = []
     if tally.broken:
         number, reason = tally.complaints[0]
         records = "1 record" if tally.broken == 1 else f"{tally.broken:,} records"

@@ -14,13 +14,15 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.importing import planned
+from mica.cli.observing import hook_failures
 from mica.cli.output import Output, Span, json_option, memory_command, size
+from mica.cli.planning import planned, usual_places
 from mica.inject.lines import counted
 from mica.memory import Memory
+from mica.observe.spool import Spools, hooks_folder
 from mica.settings import load_settings
 from mica.store.opening import prepare as prepare_server
-from mica.store.space import shown
+from mica.store.space import shown, space_of
 
 
 @click.command()
@@ -41,9 +43,13 @@ async def doctor(memory: Memory, output: Output) -> None:
             f"{counted(waiting_events, 'event')} ({size(waiting_bytes)}) on the way: another process writes just now"
         )
     if waiting:
-        advice.append(f"{counted(len(waiting), 'transcript')} with something new: run `mica import claude-code`")
+        advice.append(f"{counted(len(waiting), 'transcript')} with something new: run `mica import`")
     if unread:
         advice.append(f"{counted(unread, 'mark')} without a vector yet: run `mica embed`, or let a process stay")
+    settings = load_settings()
+    hooks = memory.spools or Spools(hooks_folder(space_of(Path.cwd(), home=settings.home).file))
+    if failures := hook_failures(hooks, settings):
+        advice.append(f"{counted(len(failures), 'hook')} failed lately: `mica observe status` says why")
     if not sizes.events:
         advice.append("this space is empty: run `mica up`, or `mica mark` a first observation")
     document = {
@@ -59,6 +65,7 @@ async def doctor(memory: Memory, output: Output) -> None:
         "size_bytes": sizes.size_bytes,
         "transcripts_waiting": len(waiting),
         "marks_without_vector": unread,
+        "hook_failures": len(failures),
         "backlog": {"events": waiting_events, "size_bytes": waiting_bytes},
         "problems": problems,
         "advice": advice,
@@ -85,9 +92,7 @@ async def doctor(memory: Memory, output: Output) -> None:
 def _transcripts_of(location: str) -> list[Path]:
     """The transcripts that belong into this space."""
     settings = load_settings()
-    if not settings.transcripts.is_dir():
-        return []
-    found = planned(settings.transcripts, settings=settings, into=None)
+    found = planned(usual_places(settings), settings=settings, into=None)
     return [file for plan in found.plans if str(plan.target) == location for file in plan.files]
 
 

@@ -12,13 +12,15 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from mica.cli.crystals import crystal_document
 from mica.cli.output import Moment, Output, making_command, memory_command
 from mica.errors import InvalidInput, StoreError
 from mica.inject.lines import counted, local, one_line
 from mica.memory import PRESETS, Memory, Preset
 from mica.model import RELATIONS, Origin, Relation
 from mica.observe.redact import redact
-from mica.select.search import collapsed
+from mica.select.finding import DEPTHS, CrystalHit, Depth, collapsed
+from mica.select.rank import Hit
 from mica.select.sources import RECENCY_WEIGHT
 
 
@@ -113,6 +115,9 @@ async def mark(
 @click.option("--until", type=Moment(), help="Before this time; of a phrase, before its stretch begins.")
 @click.option("--agent", help="Of this agent.")
 @click.option("--tag", "tags", multiple=True, help="With this tag; may be given again.")
+@click.option("--level", type=click.Choice(DEPTHS), help="Only marks, or only the crystals of this level.")
+@click.option("--with-sources", is_flag=True, help="A crystal also beside the marks that it rests on.")
+@click.option("--with-superseded", is_flag=True, help="Also crystals that do not stand any more.")
 @memory_command
 async def search(
     memory: Memory,
@@ -124,16 +129,29 @@ async def search(
     until: datetime | None,
     agent: str | None,
     tags: tuple[str, ...],
+    level: str | None,
+    with_sources: bool,
+    with_superseded: bool,
 ) -> None:
-    """Find marks by their words, and by their meaning where that is installed; best first.
+    """Find marks and crystals by their words, marks also by their meaning where that is installed; best first.
 
-    A time in the query, such as «last Tuesday», raises the marks around it; what was understood is said on standard
-    error.
+    Of a crystal and the marks beneath it the better one is shown. A time in the query, such as «last Tuesday», raises
+    what is around it; what was understood is said on standard error.
 
     Example: mica search session cookie --since "two weeks ago" --tag gotcha -n 5
     """
     asked = " ".join(query)
-    found = await memory.search(asked, limit=max(limit, 200), since=since, until=until, agent=agent, tags=tags)
+    found = await memory.search(
+        asked,
+        limit=max(limit, 200),
+        since=since,
+        until=until,
+        agent=agent,
+        tags=tags,
+        level=cast(Depth | None, level),
+        with_sources=with_sources,
+        with_superseded=with_superseded,
+    )
     # A person asked for words or their meaning, not for what stands beside them.
     fitting = [hit for hit in found if hit.parts["own"] or hit.parts.get("meaning", 0.0) > hit.parts["neighbours"]]
     hits = collapsed(fitting)[:limit]
@@ -147,13 +165,29 @@ async def search(
         if not hits:
             console.print("Nothing found. Other words may help; `mica events tail` shows what is there.")
         for hit, times in hits:
-            tags = f"[cyan]{escape(' '.join(hit.mark.tags))}[/] " if hit.mark.tags else ""
-            text = escape(one_line(hit.mark.text, 400))
+            kind = " ".join(hit.mark.tags) if isinstance(hit, Hit) else _named(hit)
+            kind = f"[cyan]{escape(kind)}[/] " if kind else ""
+            text = escape(one_line(hit.text, 400))
             again = f" [dim](said {times} times)[/]" if times > 1 else ""
-            console.print(f"[green]#{hit.mark.position}[/] [dim]{local(hit.mark.at)}[/] {tags}{text}{again}")
+            console.print(f"[green]#{hit.position}[/] [dim]{local(hit.at)}[/] {kind}{text}{again}")
 
-    documents = [{**msgspec.to_builtins(hit), "times": times} for hit, times in hits]
+    documents = [{**_hit_document(hit), "times": times} for hit, times in hits]
     output.show({"query": asked, "periods": periods, "hits": documents}, for_people)
+
+
+def _named(hit: CrystalHit) -> str:
+    """What a crystal is of, and how many of the marks beneath it would have been found in its place."""
+    beneath = f", in place of {counted(len(hit.in_place_of), 'hit')}" if hit.in_place_of else ""
+    name = hit.crystal.label or hit.crystal.period.partition(":")[2]
+    return f"{hit.crystal.level} ({one_line(name, 80)}{beneath})"
+
+
+def _hit_document(hit: Hit | CrystalHit) -> dict[str, object]:
+    """A hit as JSON: its level, and the mark or the crystal that it is."""
+    document: dict[str, object] = msgspec.to_builtins(hit)
+    if isinstance(hit, CrystalHit):
+        document["crystal"] = crystal_document(hit.crystal)
+    return {"level": hit.crystal.level if isinstance(hit, CrystalHit) else "mark", **document}
 
 
 @click.command()

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mica.cli.importing import STOPPED, Bar, Plan, Plans, planned, say_imported
+from mica.cli.importing import STOPPED, Bar, say_found, say_imported
 from mica.cli.output import Output, json_option, memory_command, size, space_name, store_options, target
+from mica.cli.planning import Place, Plan, Plans, planned, usual_places
 from mica.cli.view import first_look
 from mica.errors import MicaError, UnknownSpace
 from mica.inject.lines import counted
@@ -48,18 +49,19 @@ def up(transcripts: Path | None, store: str | None, space: str | None, *, yes: b
     """
     settings = load_settings()
     into = target(settings, store, space) if store is not None or space is not None else settings.store
-    folder = transcripts or settings.transcripts
-    found = (
-        planned(folder, settings=settings, into=into) if folder.exists() else Plans(plans=[], strange=[], unreadable={})
-    )
+    places = [Place(transcripts)] if transcripts else usual_places(settings)
+    found = planned(places, settings=settings, into=into)
     is_sample = not found.plans
     if is_sample:
-        found = planned(sample_transcripts(), settings=settings, into=into or file_of(SAMPLE, home=settings.home))
+        sample = [Place(sample_transcripts())]
+        found = planned(sample, settings=settings, into=into or file_of(SAMPLE, home=settings.home))
     output = Output(as_json=as_json)
     waiting = asyncio.run(_waiting(found.plans, settings))
     if not as_json:
-        said = _announced(found, folder, into=into, waiting=waiting, is_sample=is_sample)
+        said = _announced(found, places, into=into, waiting=waiting, is_sample=is_sample)
         output.console.print(said, soft_wrap=True)
+        if not is_sample:
+            say_found(output.console, found)
     may_ask = not (is_sample or yes or as_json) and waiting and sys.stdin.isatty() and sys.stdout.isatty()
     if may_ask and not click.confirm("Import them?", default=True):
         output.console.print("Nothing was imported. `mica up` asks again; `mica overview` shows what is there.")
@@ -83,16 +85,17 @@ async def _waiting(plans: Sequence[Plan], settings: Settings) -> int:
     return count
 
 
-def _announced(found: Plans, folder: Path, *, into: Path | str | None, waiting: int, is_sample: bool) -> str:
+def _announced(found: Plans, places: Sequence[Place], *, into: Path | str | None, waiting: int, is_sample: bool) -> str:
     if is_sample:
-        return f"[yellow]No transcripts in {escape(str(folder))}: this is the bundled sample, an invented web shop.[/]"
+        looked = escape(", ".join(str(place.path) for place in places))
+        return f"[yellow]No transcripts in {looked}: this is the bundled sample, an invented web shop.[/]"
     there = f"{counted(found.files, 'transcript')} ({size(found.size_bytes)})"
     if not waiting:
-        return f"Nothing new in {there} in {escape(str(folder))}."
+        return f"Nothing new in {there}."
     new = "" if waiting == found.files else f", {waiting:,} with something new"
     where = "each goes into its project's own space" if into is None else f"all go into {escape(str(into))}"
     projects = counted(len(found.plans), "project")
-    return f"Found {there}{new} of {projects} in {escape(str(folder))}; {where}."
+    return f"Found {there}{new} of {projects}; {where}."
 
 
 async def _up(found: Plans, *, settings: Settings, output: Output, is_sample: bool) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from mica.crystallize.promoting import resting_on
+from mica.crystallize.telling import naming
 from mica.crystals import crystal_of
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
@@ -41,6 +42,7 @@ from mica.store.protocol import Store
 from mica.store.purging import BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
 from mica.store.retention import OFF, RETENTION, Retained, due
 from mica.teachings import PROMOTED
+from mica.trails import CRYSTALLIZED
 
 QUOTED = "log.quoted"  # records a file of people that quotes marks
 
@@ -124,9 +126,11 @@ class Purging:
         known = set(found.ids)
         crystals = [each for each in await self._store.citing(found.ids) if each not in known]
         teachings = [each for each in await resting_on(self._store, [*found.ids, *crystals]) if each not in known]
-        names = Counter({**found.names}) + Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings)})
+        trails = [each for each in await naming(self._store, found.ids) if each not in known]
+        names = Counter({**found.names})
+        names += Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings), CRYSTALLIZED: len(trails)})
         return msgspec.structs.replace(
-            found, ids=(*teachings, *crystals, *found.ids), names=dict(sorted(names.items()))
+            found, ids=(*trails, *teachings, *crystals, *found.ids), names=dict(sorted(names.items()))
         )
 
     async def _bury(

@@ -1,8 +1,8 @@
 """`emit`: one encode, one copy into a mapped segment, one word that commits it.
 
 It is the hot path of everything, so all it needs is at hand in one closure, and what events have in common is worked
-out once: the block they are emitted in, the parent they descend from, the context's number in the segment. Such a
-finding is one tuple whose first item says what it belongs to; threads may replace it at any time, none sees a half.
+out once: the block they are emitted in, the parent they descend from, the context's number in the segment. That
+finding is one tuple, which says what it belongs to; who has the token may replace it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime
 from mmap import mmap
 from time import monotonic, sleep, time_ns
 from types import FrameType, SimpleNamespace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mica.errors import InvalidEvent
 from mica.model import (
@@ -54,16 +54,17 @@ NEAR_US = 2**63 // 1_000  # microseconds whose nanoseconds have 64 bits
 NAMES_MAX = 10_000  # remembered as checked; a name is a kind of event, there are dozens
 LOCK_PATIENCE_S = 1.0  # a token is away for a microsecond, or for the making of a segment
 LOCK_RETRY_S = 0.0001
-FLOAT = 0xCB  # MessagePack's mark of a float; few events have a byte like it
+FLOAT, HUGE, MINUS_HUGE = 0xCB, 0x7F, 0xFF  # MessagePack's mark of a float, and how one goes on that is not finite
 NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search  # a float that JSON cannot hold, or bytes that look so
 NOTHING: Mapping[str, object] = {}
 AGENT_NAME: Origin = "agent"
 AGENT = ORIGINS.index(AGENT_NAME) << ORIGIN_SHIFT
 
-Line = tuple[Event | Ref | None, tuple[object, ...], int, WriterId | None, int]  # a parent, and its child's lineage as
-# it is written, depth and root
-Place = tuple[object, Event | Ref | None, Context, Line]  # a block or context, a given parent, and what they come to
-ROOT: Line = (None, (), 0, None, 0)
+Place = tuple[object, Event | Ref | None, int, tuple[object, ...], int, WriterId | None, int]  # a block or context and
+# a given parent; and what they come to: the context's number in the segment, shifted, the lineage, depth and root
+NOWHERE: Place = (object(), None, 0, (), 0, None, 0)  # no event is emitted here
+
+known_names: set[str] = set()  # checked, of events that are no marks
 
 
 class Emit(Protocol):
@@ -102,22 +103,48 @@ class Writer(Protocol):
     emit: Emit
 
 
-def emitter(
-    journal: Writer, *, space: str, base_here: Here, clock: Clock | None, idle: list[bool]
-) -> tuple[Emit, Callable[[], None], Callable[[], None]]:
-    """`emit`; a function that makes it begin anew as another writer; and one that lets it go on in a new segment."""
-    tokens = [True]  # who has the token writes; a list is the cheapest lock there is
-    body = bytearray()  # the frame that is being written: a buffer used again is a quarter cheaper
+def check_kind(name: str, data: Mapping[str, object]) -> None:
+    """Raise InvalidEvent when there is no event of this name, or a mark of this data."""
+    check_name(name)
+    if name == MARK:
+        check_mark(data)
+    elif len(known_names) < NAMES_MAX:
+        known_names.add(name)
+
+
+def told(name: str, origin: Origin, at: datetime | None, *, error: bool) -> tuple[int, str, int]:
+    """How a frame begins: with its time, its name and its flags."""
+    flags = origin_number(name, origin) << ORIGIN_SHIFT | (ERROR if error else 0)
+    if at is None:
+        return time_ns(), name, flags
+    check_time(name, at)
+    time = microseconds(at)
+    return (time * 1_000, name, flags) if -NEAR_US < time < NEAR_US else (time, name, flags | MICROSECONDS)
+
+
+class Emitter(NamedTuple):
+    """`emit`, and what else can be done with it."""
+
+    emit: Emit
+    restart: Callable[[], None]  # begin anew as another writer
+    seal: Callable[[], None]  # go on in a new segment
+    rest: Callable[[], None]  # nothing waits for the store: the next event wakes the fold
+    stir: Callable[[], None]  # something waits
+
+
+def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None) -> Emitter:
+    """The emitter of one writer."""
+    tokens = [bytearray()]  # who has the token writes: a list is the cheapest lock there is. It is the buffer for the
+    # frame that is being written, too: one used again is a quarter cheaper
     writer = journal.writer
-    known_names: set[str] = set()
     scopes: dict[Context, int] = {}  # their numbers in the segment, shifted
-    place: Place = (object(), None, base_here.context, ROOT)
-    scoped: Context | None = None  # the last event's context, and its number in the segment
-    scope = 0
+    scoped: tuple[Context | None, int] = None, 0  # the last of them
+    place = NOWHERE
     segment: Segment | None = None
     area: mmap | bytearray = bytearray()
     spine: memoryview | list[int] = []
     position = limit = ready = index = capacity = base = 0
+    is_idle = True  # nothing waits: the next event wakes the fold
 
     # Callers name the arguments, as `Emit` asks; here they have places too, because filling in defaults that have
     # none costs a tenth of the whole.
@@ -130,42 +157,29 @@ def emitter(
         error: bool = False,  # noqa: FBT001, FBT002
         at: datetime | None = None,
     ) -> Ref:
-        nonlocal place, scoped, scope, position, index
-        here = place
-        block = current_frame() if context is None else context
-        if block is not here[0] or parent is not here[1]:
-            here = place = slow.place_of(block, parent, context, name)
-        _, _, where, (parent, lineage, depth, root_writer, root) = here
+        nonlocal position, index
         if type(data) is not dict:
             data = NOTHING if data is None else decode_data(encode_data(name, data))
         if name not in known_names:
-            slow.check_kind(name, data)
-        flags = AGENT if origin is AGENT_NAME else origin_number(name, origin) << ORIGIN_SHIFT
-        if error:
-            flags |= ERROR
-        if at is None:
-            time = time_ns()
-        else:
-            check_time(name, at)
-            time = microseconds(at)
-            if -NEAR_US < time < NEAR_US:
-                time *= 1_000
-            else:
-                flags |= MICROSECONDS
+            check_kind(name, data)
         try:
-            tokens.pop()
+            body = tokens.pop()
         except IndexError:
-            if (inner := slow.waited()) is not None:
-                given = Here(where, None if parent is None else parent.ref)
-                ref: Ref = inner.emit(name, data, context=given, origin=origin, error=error, at=at)
-                return ref
+            if slow.waited():
+                another = journal.within()
+                return another.emit(name, data, parent=parent, context=context, origin=origin, error=error, at=at)
+            body = bytearray()
         try:
             try:
-                if where is not scoped:
-                    scope = slow.scope_of(where, context is None)
-                    scoped = where
-                encode_into((time, name, flags, data, lineage) if lineage else (time, name, flags, data), body)
-                if FLOAT in body and NOT_FINITE(body):
+                block, above, scope, lineage, depth, root_writer, root = place
+                if parent is not above or (current_frame() if context is None else context) is not block:
+                    block, above, scope, lineage, depth, root_writer, root = slow.moved(parent, context, name)
+                if at is None and origin is AGENT_NAME and not error:
+                    frame = (time_ns(), name, AGENT, data, lineage)
+                else:
+                    frame = (*told(name, origin, at, error=error), data, lineage)
+                encode_into(frame, body)
+                if FLOAT in body and (HUGE in body or MINUS_HUGE in body) and NOT_FINITE(body):
                     encode_data(name, data)  # a number that JSON cannot hold is refused now
                 size = len(body)
                 if size > NESTING_MAX:
@@ -174,86 +188,95 @@ def emitter(
                 if end > ready:
                     slow.prepare(end)
                 area[position:end] = body
-                spine[index] = scope | end  # the commit: one aligned word
+                spine[index] = scope + end  # the commit: one aligned word
                 position = end
                 sequence = base + index
                 index += 1
             except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
-                sequence = slow.write_slowly((time, name, flags, data, lineage), where)
+                body = bytearray()  # it may have become large
+                sequence, depth, root_writer, root = slow.write_slowly(
+                    told(name, origin, at, error=error), data, parent, context
+                )
         except BaseException:
             slow.settle()
             raise
         finally:
-            tokens.append(True)
-        if idle:
+            tokens.append(body)
+        if is_idle:
             slow.wake()
         return Ref(writer, sequence, depth, root_writer, root)
 
-    def place_of(block: object, parent: Event | Ref | None, context: Context | Here | None, name: str) -> Place:
-        """What an event is given that is emitted in this block, or in this context."""
+    def moved(parent: Event | Ref | None, context: Context | Here | None, name: str) -> Place:
+        """Where we are now. Who has the token calls it."""
+        nonlocal place
+        block: object = context
         if isinstance(context, Context):
             where, above = context, parent
         else:
-            here = context or current(space) or base_here
-            where, above = here.context, here.parent if parent is None else parent
-        return block, parent, where, ROOT if above is None else line_of(above, name)
-
-    def line_of(parent: Event | Ref, name: str) -> Line:
-        """What a child of this parent is given."""
+            if context is None:
+                block = frame = current_frame()
+                context = (frame.here if frame is not None and frame.space is space else current(space)) or base_here
+            where, above = context.context, context.parent if parent is None else parent
+        scope = scoped[1] if where is scoped[0] else scope_of(where, block is not context)
+        if above is None:
+            place = (block, parent, scope, (), 0, None, 0)
+            return place
         try:
-            above = parent.ref
+            if type(above) is not Ref:
+                above = above.ref
             root_writer, root = above.root_writer, above.root_sequence
         except AttributeError as problem:
-            reason = f"parent {parent!r} of {name!r} is no event; give what emit, mark or event returned"
+            reason = f"parent {above!r} of {name!r} is no event; give what emit, mark or event returned"
             raise InvalidEvent(reason) from problem
+        sequence, depth = above.sequence, above.depth + 1
         if root_writer is None:
-            root_writer, root = above.writer, above.sequence
-        depth = above.depth + 1
+            root_writer, root = above.writer, sequence
         if above.writer == writer == root_writer:
-            return parent, (depth, above.sequence, root), depth, root_writer, root
-        return parent, (depth, above.sequence, root, above.writer, root_writer), depth, root_writer, root
-
-    def check_kind(name: str, data: Mapping[str, object]) -> None:
-        check_name(name)
-        if name == MARK:
-            check_mark(data)
-        elif len(known_names) < NAMES_MAX:
-            known_names.add(name)
+            place = (block, parent, scope, (depth, sequence, root), depth, root_writer, root)
+        else:
+            place = (block, parent, scope, (depth, sequence, root, above.writer, root_writer), depth, root_writer, root)
+        return place
 
     def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - as quick as it can be
         """The number of a context in this segment, shifted; it is written when it has none."""
+        nonlocal scoped
         try:
-            if (scope := scopes.get(context)) is not None:
-                return scope
-            number = len(scopes) + 1
-            body = encode_frame((number, context))
-            if not is_checked:
-                check_context(body)
+            if (scope := scopes.get(context)) is None:
+                number = len(scopes) + 1
+                body = encode_frame((number, context))
+                if not is_checked:
+                    check_context(body)
+                if index >= capacity or position + len(body) > limit:
+                    roll(len(body))
+                    number = 1
+                    body = encode_frame((number, context))
+                write(body, 0)
+                scope = scopes[context] = number << SCOPE_SHIFT
         except (TypeError, ValueError):
             context.check()  # says what is wrong
             raise
-        if index >= capacity or position + len(body) > limit:
-            roll(len(body))
-            number = 1
-            body = encode_frame((number, context))
-        write(body, 0)
-        scope = scopes[context] = number << SCOPE_SHIFT
+        scoped = context, scope
         return scope
 
-    def write_slowly(frame: tuple[int, str, int, Mapping[str, object], tuple[object, ...]], context: Context) -> int:
-        """Write what did not fit, or what is not as simple as it looked; returns the sequence."""
-        time, name, flags, data, lineage = frame
+    def write_slowly(
+        begun: tuple[int, str, int],
+        data: Mapping[str, object],
+        parent: Event | Ref | None,
+        context: Context | Here | None,
+    ) -> tuple[int, int, WriterId | None, int]:
+        """Write what did not fit, or is not as simple as it looked; returns the sequence, the depth and the root."""
+        name = begun[1]
+        _, _, scope, lineage, depth, root_writer, root = moved(parent, context, name)
         try:
-            body = encode_frame(frame)
+            body = encode_frame((*begun, data, lineage))
         except (TypeError, ValueError, OverflowError, RecursionError):
             # Either it is refused with the reason, or JSON can hold it in its way: keys as text, large integers.
-            body = encode_frame((time, name, flags, encode_data(name, data), lineage))
-        scope = scope_of(context)
+            body = encode_frame((*begun, encode_data(name, data), lineage))
         if index >= capacity or position + len(body) > limit:
-            roll(len(body) + len(encode_frame((1, context))))
-            scope = scope_of(context)
+            roll(len(body) + len(encode_frame((1, scoped[0]))))
+            scope = moved(parent, context, name)[2]
         write(body, scope)
-        return base + index - 1
+        return base + index - 1, depth, root_writer, root
 
     def write(body: bytes, scope: int) -> None:
         nonlocal position, index
@@ -270,30 +293,36 @@ def emitter(
         ready = segment.prepare(end) if segment is not None else end
 
     def roll(frame_bytes: int) -> None:
-        nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scoped
+        nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scoped, place
         new = journal.roll(frame_bytes, base + index if capacity else 1)
-        body.clear()  # it may be large
         scopes.clear()
-        scoped = None
+        scoped, place = (None, 0), NOWHERE
         own = new, new.area, new.spine, new.heap_at, new.size_bytes, new.ready, 0, new.capacity, new.base
         segment, area, spine, position, limit, ready, index, capacity, base = own  # nothing interrupts in between
 
     def wake() -> None:
-        idle.clear()
+        stir()
         journal.wake()
+
+    def rest() -> None:
+        nonlocal is_idle
+        is_idle = True
+
+    def stir() -> None:
+        nonlocal is_idle
+        is_idle = False
 
     def settle() -> None:
         """After an interruption: what the spine says stands, a copy without its word is overwritten."""
-        nonlocal position, index, scoped
-        scoped = None
+        nonlocal position, index
         while index < capacity and (word := spine[index]):
             index += 1
             position = word & END_MASK
 
-    def waited() -> Writer | None:
-        """The token is away. Inside of `emit` itself, as a signal handler is, another journal takes the event."""
+    def waited() -> bool:
+        """Wait for the token. True inside of `emit` itself, as a signal handler is: nothing comes of waiting."""
         if has_token(sys._getframe(2)):
-            return journal.within()
+            return True
         me, until = threading.get_ident(), monotonic() + LOCK_PATIENCE_S
         while True:
             try:
@@ -301,12 +330,12 @@ def emitter(
             except IndexError:
                 sleep(LOCK_RETRY_S)
             else:
-                return None
+                return False
             if monotonic() > until:
                 until += LOCK_PATIENCE_S
                 others = [frame for thread, frame in sys._current_frames().items() if thread != me]
                 if not any(has_token(frame) for frame in others):
-                    return None  # an interrupt hit between taking the token and using it: nobody has it
+                    return False  # an interrupt hit between taking the token and using it: nobody has it
 
     def has_token(frame: FrameType | None) -> bool:
         """Whether a thread with this frame may have it: it is in `emit` or `seal`, and does not wait."""
@@ -320,31 +349,29 @@ def emitter(
 
     def restart() -> None:
         nonlocal tokens, writer, place, scoped, segment, area, spine, position, limit, ready, index, capacity, base
-        tokens = [True]
+        tokens = [bytearray()]
         writer = journal.writer
-        place = (object(), None, base_here.context, ROOT)
-        scoped = None
+        scoped, place = (None, 0), NOWHERE
         segment, area, spine = None, bytearray(), []
         position = limit = ready = index = capacity = base = 0
 
     def seal() -> None:
         nonlocal segment, area, spine, capacity
         try:
-            tokens.pop()
+            body = tokens.pop()
         except IndexError:
             waited()
+            body = bytearray()
         try:
             if index:
                 segment, area, spine, capacity = None, bytearray(), [], index  # it looks full: the next event rolls
                 journal.left()
         finally:
-            tokens.append(True)
+            tokens.append(body)
 
     # One name for all that is rarely called: a call of `emit` pays for every name it may use.
     slow = SimpleNamespace(
-        place_of=place_of,
-        check_kind=check_kind,
-        scope_of=scope_of,
+        moved=moved,
         write_slowly=write_slowly,
         prepare=prepare,
         wake=wake,
@@ -352,7 +379,7 @@ def emitter(
         waited=waited,
     )
     if clock is None:
-        return emit, restart, seal
+        return Emitter(emit, restart, seal, rest, stir)
 
     def emit_by_clock(
         name: str,
@@ -366,4 +393,4 @@ def emitter(
     ) -> Ref:
         return emit(name, data, parent, context, origin, error, clock() if at is None else at)
 
-    return emit_by_clock, restart, seal
+    return Emitter(emit_by_clock, restart, seal, rest, stir)

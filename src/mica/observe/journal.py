@@ -42,9 +42,9 @@ class Journal:
         self._clock = clock
         self.wake = wake  # called when something waits for the store that had nothing to do before
         self._is_closed = False
-        self._idle = [True]  # not empty: nothing waits, the next event wakes the fold
         self._start()
-        self.emit, self._restart, self._seal = emitter(self, space=space, base_here=base, clock=clock, idle=self._idle)
+        own = emitter(self, space=space, base_here=base, clock=clock)
+        self.emit, self._restart, self._seal, self._rest, self._stir = own
         _living.add(self)
 
     def _start(self) -> None:
@@ -80,10 +80,10 @@ class Journal:
 
     def batch(self, limit: int) -> Batch | None:
         """The next events for the store, oldest first; None when nothing waits."""
-        self._idle[:] = [True]  # before looking: what comes after this look wakes the fold again
+        self._rest()  # before looking: what comes after this look wakes the fold again
         for segment in list(self._segments):
             if segment.folded < (count := segment.refreshed()):
-                self._idle.clear()
+                self._stir()
                 try:
                     return segment.batch(limit, count)
                 except UNREADABLE:

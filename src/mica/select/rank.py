@@ -17,7 +17,7 @@ import msgspec
 
 from mica.model import EventId, Mark, Posting, Postings, Text
 from mica.select.when import Period, periods
-from mica.words import terms, words
+from mica.words import terms, terms_of, words
 
 # Weights without another reason were measured on the development split; docs/ranking.md has the values tried.
 QUERY_CHARACTERS_MAX = 10_000  # longer than any question; a pasted log must not cost the deadline
@@ -39,6 +39,7 @@ MEANING_CUT = 0.5  # what of it is lost where lengths differ most: a vector of a
 USER_FACTOR = 1.5
 OPENING_FACTOR = 1.2  # people say first what a session is about
 QUESTION_FACTOR = 0.85  # a mark that asks seldom answers
+COMPLETE_FACTOR = 1.5  # a mark that says all words of a bare list, beside one whose neighbours say the rest of them
 DATE_FACTOR = 2.0
 ANNOUNCED = timedelta(days=2)  # so long before an event people speak of it
 REPORTED = timedelta(days=20)  # and so long after
@@ -70,6 +71,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     learned: tuple[QueryTerm, ...] = ()  # what nobody asked for, and a first answer made likely
     speakers: frozenset[str] = frozenset()  # those of the known ones whom it names
     periods: tuple[Period, ...] = ()
+    is_bare: bool = False  # nothing but words to look for, no sentence: whoever writes so wants them together
     wants_user: bool = False  # asked in the first person, and not for what the agent said
     speaker_factor: float = SPEAKER_FACTOR
     neighbour_share: float = NEIGHBOUR_SHARE
@@ -87,13 +89,15 @@ def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: It
     clock and zone.
     """
     query = query[:QUERY_CHARACTERS_MAX]
-    asked = " ".join(words(query))
+    said = words(query)
+    asked = " ".join(said)
     named = [name for name in speakers if (spoken := " ".join(words(name))) and f" {spoken} " in f" {asked} "]
     return Query(
         text=query,
         terms=weighted_terms(query, without=[name for name in named if name[0].isupper()]),
         speakers=frozenset(named),
         periods=periods(query, now=now, zone=zone),
+        is_bare=len(terms_of(said)) == len(said),
         wants_user=bool(_FIRST_PERSON.search(query)) and not _ABOUT_THE_AGENT.search(query),
     )
 
@@ -152,45 +156,97 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, float]
     corrected_by: EventId | None = None  # another of the hits, which says how it really is
 
+    @property
+    def id(self) -> EventId:
+        return self.mark.id
+
+    @property
+    def text(self) -> str:
+        return self.mark.text
+
+    @property
+    def at(self) -> datetime:
+        return self.mark.at
+
+    @property
+    def position(self) -> int:
+        assert self.mark.position is not None, "what is found is stored"
+        return self.mark.position
+
 
 def rank(
-    query: Query, texts: Sequence[Text], postings: Postings, likeness: Mapping[int, float] | None = None
+    query: Query,
+    texts: Sequence[Text],
+    postings: Postings,
+    likeness: Mapping[int, float] | None = None,
+    *,
+    limit: int | None = None,
 ) -> list[Hit]:
     """The marks that contain a term of the question or stand beside one that does, best first, ties by position.
 
     `likeness` says how much more a text is about the same as the question than most are, by position; where it is
     known, a mark may also be found by its meaning alone.
     """
-    own = own_scores(query.terms, texts, postings)
-    learned = own_scores(query.learned, texts, postings)
-    said = {position: own.get(position, 0.0) + learned.get(position, 0.0) for position in own.keys() | learned.keys()}
-    sessions = session_scores(query, texts, postings)
-    lent = borrowed(query, texts, said, postings)
-    meanings = meaning_scores(query, texts, likeness or {}, postings)
-    best = max((said.get(position, 0.0) + loan for position, loan in lent.items()), default=0.0) or 1.0
-    weight = best * MEANING_WEIGHT * (1 - MEANING_CUT * unevenness(postings) ** 2)
-    hits = []
-    for text in texts:
-        mark, position = text.mark, _position(text)
-        if position in said or lent[position] or (likeness or {}).get(position, 0.0) >= ALIKE_MIN:
-            parts = {
-                "own": own.get(position, 0.0),
-                "neighbours": lent[position],
-                "session": SESSION_WEIGHT * sessions.get(mark.session, 0.0) if mark.session is not None else 0.0,
-            }
-            if query.learned:
-                parts["learned"] = learned.get(position, 0.0)
-            if likeness is not None:
-                parts["meaning"] = weight * meanings.get(position, 0.0)
-            factors = mark_factors(query, text) | {"length": length_factor(text.length, postings)}
-            score = math.fsum(parts.values()) * math.prod(factors.values())
-            hits.append(Hit(mark=mark, score=score, parts=parts | factors))
-    return sorted(hits, key=lambda hit: (-hit.score, hit.mark.position))
+    scoring = Scoring(query, texts, postings, likeness)
+    scores = scoring.scores(texts)
+    best = sorted(scores) if limit is None else heapq.nsmallest(limit, scores)
+    return [
+        Hit(mark=text.mark, score=-score, parts=scoring.added(text) | scoring.factors(text))
+        for score, _, place in best
+        for text in [texts[place]]
+    ]
 
 
-def _position(text: Text) -> int:
-    assert text.mark.position is not None, "texts come from a store"
-    return text.mark.position
+class Scoring:
+    """What texts are worth for a question: computed for all of them, explained for those that are shown."""
+
+    def __init__(
+        self, query: Query, texts: Sequence[Text], postings: Postings, likeness: Mapping[int, float] | None
+    ) -> None:
+        self._query = query
+        self._likeness = likeness
+        self._own = own_scores(query.terms, texts, postings)
+        self._learned = own_scores(query.learned, texts, postings) if query.learned else {}
+        learned = self._learned
+        self._said = learned | {position: score + learned.get(position, 0.0) for position, score in self._own.items()}
+        self._sessions = session_scores(query, texts, postings)
+        self._lent = borrowed(query, texts, self._said, postings)
+        self._meanings = meaning_scores(query, texts, likeness or {}, postings)
+        best = max((self._said.get(position, 0.0) + loan for position, loan in self._lent.items()), default=0.0) or 1.0
+        self._meaning_weight = best * MEANING_WEIGHT * (1 - MEANING_CUT * unevenness(postings) ** 2)
+        self._complete = complete(query, postings.by_term)
+        self._lengths = {length: length_factor(length, postings) for length in {text.length for text in texts}}
+
+    def scores(self, texts: Sequence[Text]) -> list[tuple[float, int, int]]:
+        """Of every text that answers at all: its score below zero, its position, and its place among the texts."""
+        said, lent, near = self._said, self._lent, self._likeness or {}
+        return [
+            (-math.fsum(self.added(text).values()) * math.prod(self.factors(text).values()), text.position, place)
+            for place, text in enumerate(texts)
+            if text.position in said or lent[text.position] or near.get(text.position, 0.0) >= ALIKE_MIN
+        ]
+
+    def added(self, text: Text) -> dict[str, float]:
+        """What is added up, by name."""
+        position, session = text.position, text.mark.session
+        parts = {
+            "own": self._own.get(position, 0.0),
+            "neighbours": self._lent[position],
+            "session": SESSION_WEIGHT * self._sessions.get(session, 0.0) if session is not None else 0.0,
+        }
+        if self._query.learned:
+            parts["learned"] = self._learned.get(position, 0.0)
+        if self._likeness is not None:
+            parts["meaning"] = self._meaning_weight * self._meanings.get(position, 0.0)
+        return parts
+
+    def factors(self, text: Text) -> dict[str, float]:
+        """What it is multiplied by, by name."""
+        factors = mark_factors(self._query, text)
+        factors["length"] = self._lengths[text.length]
+        if text.position in self._complete:
+            factors["complete"] = COMPLETE_FACTOR
+        return factors
 
 
 # -- The parts of a score -------------------------------------------------------------------------------------
@@ -213,9 +269,21 @@ def scored(wanted: Iterable[QueryTerm], postings: Postings) -> Iterator[tuple[Po
             yield posting, weight * count / (count + constant + slope * posting.length)
 
 
+def complete(query: Query, by_term: Mapping[str, Iterable[Posting]]) -> frozenset[int]:
+    """Where all the words are said that somebody looks for, and nothing but them."""
+    if not query.is_bare:
+        return frozenset()
+    places = [
+        {posting.position for posting in by_term.get(term.term, ())}
+        for term in query.terms
+        if term.weight > GENERIC_WEIGHT
+    ]
+    return frozenset(set.intersection(*places)) if len(places) > 1 else frozenset()
+
+
 def own_scores(wanted: Iterable[QueryTerm], texts: Iterable[Text], postings: Postings) -> dict[int, float]:
     """What the texts' own words are worth, by position; only of those that contain a term."""
-    scores = {_position(text): 0.0 for text in texts}
+    scores = {text.position: 0.0 for text in texts}
     for posting, score in scored(wanted, postings):
         if posting.position in scores:
             scores[posting.position] += score
@@ -244,44 +312,28 @@ def session_scores(query: Query, texts: Iterable[Text], postings: Postings) -> d
     return dict(scores)
 
 
-class Loan(msgspec.Struct, frozen=True):
-    """What a mark lends to those around it."""
+def borrowed(query: Query, texts: Sequence[Text], own: Mapping[int, float], postings: Postings) -> dict[int, float]:
+    """What every text is lent by the marks around it in its session, by position.
 
-    score: float
-    asks: bool
-
-
-Place = tuple[str, int]  # session and number in it
-
-
-def loans(texts: Iterable[Text], own: Mapping[int, float], postings: Postings) -> dict[Place, Loan]:
-    """What every text lends: less the longer it is, because a short one depends on what stands beside it."""
-    lent: dict[Place, Loan] = {}
-    share = 1 - LENDING_CUT * unevenness(postings) ** 2
-    for text in texts:
-        score = own.get(_position(text), 0.0)
-        if score and text.mark.session is not None:
-            gate = share / (1 + (TOKENS_PER_WORD * text.length / GATE_TOKENS) ** 2)
-            lent[text.mark.session, text.ordinal] = Loan(score * gate, asks="?" in text.mark.text)
+    A mark lends less the longer it is, because a short one depends on what stands beside it, and all of it to the next
+    when it asks.
+    """
+    places = {(text.mark.session, text.ordinal): text.position for text in texts if text.mark.session is not None}
+    lent = {text.position: 0.0 for text in texts}
+    cut = 1 - LENDING_CUT * unevenness(postings) ** 2
+    for text in sorted(texts, key=lambda text: text.position):  # sums depend on their order
+        session, score = text.mark.session, own.get(text.position, 0.0)
+        if not score or session is None:
+            continue
+        loan = score * cut / (1 + (TOKENS_PER_WORD * text.length / GATE_TOKENS) ** 2)
+        for distance in _AROUND:
+            if (beside := places.get((session, text.ordinal + distance))) is not None:
+                is_answer = distance == 1 and "?" in text.mark.text
+                lent[beside] += loan * (QUESTION_SHARE if is_answer else query.neighbour_share)
     return lent
 
 
-def borrowed(query: Query, texts: Sequence[Text], own: Mapping[int, float], postings: Postings) -> dict[int, float]:
-    """What every text is lent by the marks around it in its session, by position."""
-    lent = loans(texts, own, postings)
-    return {_position(text): neighbour_score(text, lent, query.neighbour_share) for text in texts}
-
-
-def neighbour_score(text: Text, lent: Mapping[Place, Loan], share: float) -> float:
-    """What a text is lent by the marks around it in its session."""
-    session = text.mark.session
-    if session is None:
-        return 0.0
-    score = 0.0
-    for distance in range(-NEIGHBOURS, NEIGHBOURS + 1):
-        if distance and (loan := lent.get((session, text.ordinal + distance))):
-            score += loan.score * (QUESTION_SHARE if distance == -1 and loan.asks else share)
-    return score
+_AROUND = [distance for distance in range(-NEIGHBOURS, NEIGHBOURS + 1) if distance]
 
 
 def meaning_scores(
@@ -290,7 +342,7 @@ def meaning_scores(
     """How near every text and its neighbours are to the question in meaning, 1 for the nearest."""
     if not likeness:
         return {}
-    own = {position: near for text in texts if (near := likeness.get(position := _position(text), 0.0)) > 0}
+    own = {position: near for text in texts if (near := likeness.get(position := text.position, 0.0)) > 0}
     scores = {
         position: own.get(position, 0.0) + lent for position, lent in borrowed(query, texts, own, postings).items()
     }
@@ -310,9 +362,15 @@ def mark_factors(query: Query, text: Text) -> dict[str, float]:
         factors["opening"] = OPENING_FACTOR
     if mark.text.rstrip().endswith("?"):
         factors["question"] = QUESTION_FACTOR
-    if any(period.start_at - ANNOUNCED <= mark.at < period.end_at + REPORTED for period in query.periods):
-        factors["date"] = DATE_FACTOR
-    return factors
+    return factors | time_factors(query, mark.at, mark.at) if query.periods else factors
+
+
+def time_factors(query: Query, start_at: datetime, end_at: datetime) -> dict[str, float]:
+    """What raises something of this time, by name: a question may name the time that it is about."""
+    near = any(
+        start_at < period.end_at + REPORTED and end_at >= period.start_at - ANNOUNCED for period in query.periods
+    )
+    return {"date": DATE_FACTOR} if near else {}
 
 
 def unevenness(postings: Postings) -> float:

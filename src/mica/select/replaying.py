@@ -150,6 +150,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     error: float | None  # expected calibration error
     bins: tuple[Bin, ...]
     baselines: tuple[Baseline, ...]
+    missing: dict[str, str] = {}  # what could not be looked at, by name with the reason
 
     @property
     def verdict(self) -> str:
@@ -195,12 +196,25 @@ def replay(
     return account(rows, guesses, prices_at=prices.at)
 
 
+def together(told: Sequence[Replay]) -> Replay:
+    """Several accounts as one, for projects that do not learn from each other."""
+    if len(told) == 1:
+        return told[0]
+    rows = sorted((row for each in told for row in each.rows), key=lambda row: (row.at, row.task))
+    missing = {name: reason for each in told for name, reason in each.missing.items()}
+    whole = _account(rows, _joined(each.bins for each in told), prices_at=told[0].prices_at if told else "")
+    return msgspec.structs.replace(whole, missing=missing)
+
+
 def account(rows: Sequence[Row], guesses: Sequence[tuple[float, bool]], *, prices_at: str) -> Replay:
     """The sums over tasks, with the interval of the net and the calibration of the guesses."""
+    return _account(rows, bins(guesses), prices_at=prices_at)
+
+
+def _account(rows: Sequence[Row], made: Sequence[Bin], *, prices_at: str) -> Replay:
     low, high = interval([row.net_tokens for row in rows])
     found = [row.found_10 for row in rows if row.found_10 is not None]
     dollars = [row.dollars for row in rows if row.dollars is not None]
-    made = bins(guesses)
     total = sum(each.count for each in made)
     return Replay(
         rows=tuple(rows),
@@ -352,6 +366,23 @@ def bins(guesses: Iterable[tuple[float, bool]]) -> list[Bin]:
             true=sum(true for _, true in held[index]) / len(held[index]),
         )
         for index in sorted(held)
+    ]
+
+
+def _joined(several: Iterable[Sequence[Bin]]) -> list[Bin]:
+    held: dict[float, list[Bin]] = defaultdict(list)
+    for each in several:
+        for one in each:
+            held[one.low].append(one)
+    return [
+        Bin(
+            low=low,
+            high=parts[0].high,
+            count=(count := sum(part.count for part in parts)),
+            mean=math.fsum(part.mean * part.count for part in parts) / count,
+            true=math.fsum(part.true * part.count for part in parts) / count,
+        )
+        for low, parts in sorted(held.items())
     ]
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from itertools import islice
 
 import msgspec
 
 from mica.model import MARK, EventQuery, Mark, Postings, Text
-from mica.select.again import broader, joined
+from mica.select.again import KEPT, broader, joined
 from mica.select.corrections import corrected
 from mica.select.meaning import NEAREST
-from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
+from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, QueryTerm, parse, rank, shortlist
 from mica.select.when import Period
 from mica.store.protocol import Store
-from mica.words import words
 
 POSTINGS_MAX = 4_000  # listed for one asking; what is commoner than that only helps to order what is found
 CHOOSING = 400  # candidates that are read at once to see which of them fit
@@ -49,12 +47,18 @@ ALL = Filters()
 
 
 class Hits(list[Hit]):
-    """The marks that answer, best first, and which times the question was understood to name."""
+    """The marks that answer, best first, and how the question was understood."""
 
-    periods: tuple[Period, ...] = ()
+    asked: Query
+    statistics: Postings  # how many marks contain its terms
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        """The times that it names."""
+        return self.asked.periods
 
 
-async def _unknown(_: Query) -> None:
+async def unknown(_: Query) -> None:
     """No model is there."""
 
 
@@ -66,7 +70,7 @@ async def search(
     now: datetime,
     zone: tzinfo | None = None,
     filters: Filters = ALL,
-    likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = _unknown,
+    likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = unknown,
 ) -> Hits:
     """The marks that answer the query and fit, best first; `likeness` says how near marks are to it in meaning."""
     asked = parse(query, now=now, zone=zone, speakers=await store.agents())
@@ -74,10 +78,12 @@ async def search(
     asking = Asking(store, limit=max(limit, SHORTLIST), filters=filters, likeness=near)
     first = await asking.answers(asked)
     hits = Hits()
-    if first:
+    if limit <= KEPT:  # the second asking only fills what follows them
+        hits.extend(corrected(first[:limit]))
+    elif first:
         second = await asking.answers(broader(asked, first))
         hits.extend(corrected(joined(asked, first, second)[:limit]))
-    hits.periods = asked.periods
+    hits.asked, hits.statistics = asked, asking.listed
     if not asked.wanted and asked.periods:
         hits.extend(await _within(store, asked.periods, filters, limit))
     return hits
@@ -106,23 +112,38 @@ class Asking:
         self._filters = filters
         self._likeness = likeness
         self._listed: Postings | None = None
+        self._known: set[int] = set()  # positions of which all is known that the question's own terms have there
         self._chosen: set[int] = set()
         self._texts: dict[int, Text] = {}  # the chosen ones and their neighbours, by position
 
+    @property
+    def listed(self) -> Postings:
+        """What was read of the terms asked for."""
+        assert self._listed is not None, "something was asked"
+        return self._listed
+
     async def answers(self, query: Query) -> list[Hit]:
         """The marks that answer and fit, best first."""
-        filters = self._filters
         postings = await self._postings(query)
         chosen = [position for position in await self._fitting(query, postings) if position not in self._chosen]
         self._chosen.update(chosen)
         for text in await self._store.texts(chosen, neighbours=NEIGHBOURS):
-            self._texts[text.mark.position or 0] = text
+            self._texts[text.position] = text
         texts = [self._texts[position] for position in sorted(self._texts)]
-        unlisted = [term for term in query.wanted if postings.held(term) > len(postings.by_term[term])]
-        if unlisted:
-            there = await self._store.postings_at(unlisted, list(self._texts))
-            postings = msgspec.structs.replace(postings, by_term=postings.by_term | there)
-        return [hit for hit in rank(query, texts, postings, self._likeness) if filters.fits(hit.mark)]
+        postings = await self._completed(query.terms, postings, self._texts.keys() - self._known)
+        postings = await self._completed(query.learned, postings, self._texts.keys())
+        if self._filters == ALL:
+            return rank(query, texts, postings, self._likeness, limit=self._limit)
+        return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
+
+    async def _completed(self, wanted: Iterable[QueryTerm], postings: Postings, positions: Collection[int]) -> Postings:
+        """The postings with what common terms, of which not all are listed, have at these positions besides."""
+        unlisted = [each.term for each in wanted if postings.held(each.term) > len(postings.by_term[each.term])]
+        if not unlisted or not positions:
+            return postings
+        there = await self._store.postings_at(unlisted, list(positions))
+        more = {term: (*postings.by_term[term], *found) for term, found in there.items()}
+        return msgspec.structs.replace(postings, by_term=postings.by_term | more)
 
     async def _postings(self, query: Query) -> Postings:
         """What is listed of the question's terms; those that were asked for before are known."""
@@ -136,6 +157,9 @@ class Asking:
         if self._listed:
             by_term, containing = known | fresh.by_term, self._listed.containing | fresh.containing
             fresh = msgspec.structs.replace(fresh, by_term=by_term, containing=containing)
+        else:  # where a rare term has led, common ones decide
+            self._known = {posting.position for found in fresh.by_term.values() for posting in found}
+            fresh = await self._completed(query.terms, fresh, self._known)
         self._listed = fresh
         return fresh
 
@@ -149,22 +173,8 @@ class Asking:
         for start in range(0, len(candidates), CHOOSING):
             some = candidates[start : start + CHOOSING]
             texts = await self._store.texts(some, neighbours=0)
-            fitting = {text.mark.position for text in texts if self._filters.fits(text.mark)}
+            fitting = {text.position for text in texts if self._filters.fits(text.mark)}
             found += [position for position in some if position in fitting]
             if len(found) >= self._limit:
                 break
         return found[: self._limit]
-
-
-def collapsed(hits: Iterable[Hit]) -> list[tuple[Hit, int]]:
-    """Hits of which each says something else than those before it, and how often each is said.
-
-    Two marks say the same whose words are the same, whatever their case, punctuation and blanks.
-    """
-    first: dict[tuple[str, ...], Hit] = {}
-    times: Counter[tuple[str, ...]] = Counter()
-    for hit in hits:
-        claim = tuple(words(hit.mark.text))
-        first.setdefault(claim, hit)
-        times[claim] += 1
-    return [(hit, times[claim]) for claim, hit in first.items()]

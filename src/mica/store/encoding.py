@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import TypeVar
@@ -65,24 +65,28 @@ def labels_of(text: str) -> tuple[tuple[str, str], ...]:
     return msgspec.json.decode(text, type=tuple[tuple[str, str], ...])
 
 
-def remember(cache: dict[K, V], key: K, value: V) -> None:
+def remember(cache: dict[K, V], key: K, value: V, *, limit: int = CACHE_ENTRIES_MAX) -> None:
     """Put a value into a cache that forgets everything when it is full."""
-    if len(cache) >= CACHE_ENTRIES_MAX:
+    if len(cache) >= limit:
         cache.clear()
     cache[key] = value
 
 
-def near(
-    together: Sequence[tuple[int, int]], wanted: Collection[int], *, neighbours: int
-) -> dict[int, tuple[int, int, int]]:
-    """The wanted marks of one session and the nearest others: position to length, ordinal and the session's length.
+class Together:
+    """The marks of one session, in order."""
 
-    `together` has position and length of every mark of the session, in order.
-    """
-    whole = sum(length for _, length in together)
-    found: dict[int, tuple[int, int, int]] = {}
-    for middle, (position, _) in enumerate(together):
-        if position in wanted:
-            around = range(max(0, middle - neighbours), min(len(together), middle + neighbours + 1))
-            found |= {together[ordinal][0]: (together[ordinal][1], ordinal, whole) for ordinal in around}
-    return found
+    def __init__(self, marks: Sequence[tuple[int, int]]) -> None:
+        self.marks = marks  # position and length of each
+        self._length = sum(length for _, length in marks)
+        self._ordinals = {position: ordinal for ordinal, (position, _) in enumerate(marks)}
+
+    def near(self, wanted: Iterable[int], *, neighbours: int) -> dict[int, tuple[int, int, int]]:
+        """The wanted marks and the nearest others: position to length, ordinal and the session's length."""
+        found: dict[int, tuple[int, int, int]] = {}
+        for position in wanted:
+            if (middle := self._ordinals.get(position)) is None:  # it was retracted between two reads
+                continue
+            for ordinal in range(max(0, middle - neighbours), min(len(self.marks), middle + neighbours + 1)):
+                beside, length = self.marks[ordinal]
+                found[beside] = length, ordinal, self._length
+        return found

@@ -34,9 +34,10 @@ from mica.model import (
 )
 from mica.store.deriving import Derived, broken_crystals, derived
 from mica.store.matching import matcher
-from mica.store.protocol import LATEST_MARKS, Sizes, affordable, broken_lineage, check_event, gathered
+from mica.store.protocol import LATEST_MARKS, Sizes, affordable, beside, broken_lineage, check_event, gathered, grouped
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
+from mica.trails import Lesson, Trail, TrailQuery
 from mica.words import terms, words
 
 
@@ -50,6 +51,8 @@ class EphemeralStore:
         self._counts: dict[int, Counter[str]] = {}  # terms of each searchable event, by position
         self._derived = Derived()
         self._vectors: dict[int, tuple[str, bytes]] = {}  # of marks, by position, with the model that made each
+        self._trails: list[Trail] = []
+        self._learned = 0  # the position up to which
         self._work: dict[tuple[str, str], _Row] = {}
         self._outstanding = Outstanding()
         self._generation = 0
@@ -155,7 +158,16 @@ class EphemeralStore:
         by_term: dict[str, tuple[Posting, ...]] = dict.fromkeys(wanted, ())
         for term in affordable(containing, limit):
             within = [posting for posting in found[term] if self._is_within(posting.position, since, until)]
-            by_term[term] = tuple(within if limit is None else within[max(0, len(within) - limit) :])
+            if limit is not None and len(within) > limit:
+                others = beside(containing, term)
+                within.sort(
+                    key=lambda posting: (
+                        [other in self._counts[posting.position] for other in others],
+                        posting.position,
+                    )
+                )
+                within = sorted(within[len(within) - limit :], key=lambda posting: posting.position)
+            by_term[term] = tuple(within)
         return gathered(by_term, sorted(Counter(lengths.values()).items()), containing)
 
     def _is_within(self, position: int, since: datetime | None, until: datetime | None) -> bool:
@@ -204,6 +216,7 @@ class EphemeralStore:
                     own = self._length(event.position)
                     found[event.position] = Text(
                         mark=mark_of(event),
+                        position=event.position,
                         length=own,
                         ordinal=ordinal if session is not None else 0,
                         session_length=length if session is not None else own,
@@ -223,6 +236,7 @@ class EphemeralStore:
             and (query.until is None or crystal.start_at < query.until)
             and (query.is_live is None or here.is_live(crystal.id) == query.is_live)
             and (query.is_sealed is None or (crystal.id in sealed) == query.is_sealed)
+            and (query.positions is None or crystal.position in query.positions)
             and (query.is_stale is None or (not all(map(here.is_live, crystal.sources))) == query.is_stale)
         ]
         found.sort(key=lambda crystal: (crystal.end_at, crystal.position))
@@ -245,6 +259,27 @@ class EphemeralStore:
             if found.intersection(crystal.sources):
                 found.add(crystal.id)
         return [crystal for crystal in self._derived.crystals if crystal in found.difference(identifiers)]
+
+    async def crystal_postings(self, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
+        positions = sorted(crystal.position or 0 for crystal in await self.crystals(query))
+        return {
+            term: tuple(
+                Posting(position, counts[term], self._length(position), self._log[position - 1].context.session)
+                for position in positions
+                if term in (counts := self._counts[position])
+            )
+            for term in wanted
+        }
+
+    async def above(self, positions: Sequence[int]) -> dict[int, frozenset[int]]:
+        self._check_open()
+        pairs = [
+            (position, self._by_id[crystal].position or 0)
+            for position in positions
+            if 0 < position <= len(self._log)
+            for crystal in await self.citing([self._log[position - 1].id])
+        ]
+        return grouped(positions, pairs)
 
     async def agents(self) -> list[str]:
         self._check_open()
@@ -274,6 +309,29 @@ class EphemeralStore:
             and self._vectors.get(event.position, ("",))[0] != model
         ]
         return missing[:limit]
+
+    async def save_trails(self, trails: Sequence[Trail], lesson: Lesson) -> bool:
+        self._check_open()
+        if lesson.generation != self._generation or lesson.position < self._learned:
+            return False
+        self._trails, self._learned = list(trails), lesson.position
+        return True
+
+    async def lesson(self) -> Lesson:
+        self._check_open()
+        return Lesson(position=self._learned, generation=self._generation)
+
+    async def trails(self, query: TrailQuery) -> list[Trail]:
+        self._check_open()
+        found = [
+            trail for trail in self._trails if query.slug in (None, trail.slug) and query.shape in (None, trail.shape)
+        ]
+        by_runs = query.order == "runs"
+        found.sort(key=lambda trail: trail.key)
+        found.sort(
+            key=lambda trail: (trail.runs, trail.last_at) if by_runs else (trail.last_at, trail.runs), reverse=True
+        )
+        return found[: query.limit]
 
     async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
         self._check_open()
@@ -349,6 +407,7 @@ class EphemeralStore:
         self._check_open()
         self._counts.clear()
         self._vectors.clear()
+        self._trails, self._learned = [], 0
         for event in self._log:
             self._index(event)
         self._derived = derived(self._log)
@@ -369,6 +428,8 @@ class EphemeralStore:
             self._vectors.pop(position, None)
         self._derived = derived(self._log)
         self._generation += bool(content)
+        if content:
+            self._trails, self._learned = [], 0
         return len(content)
 
     async def keep_purge(self, purge: Purge) -> None:

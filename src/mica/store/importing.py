@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
@@ -14,14 +13,14 @@ import msgspec
 from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput
 from mica.model import Appended, Clock, Event, EventId, EventQuery, make_event
 from mica.observe import logs
-from mica.observe.clients import claude_code
-from mica.observe.clients.records import lines
+from mica.observe.clients.readers import reader_of
+from mica.observe.clients.reading import Extent, Reader
+from mica.observe.clients.records import Tally
 from mica.store.protocol import Store, check_event
 from mica.tokens import ESTIMATOR
 
 CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with the place reached
 TRANSCRIPT_READ = "transcript.read"
-FINGERPRINT_BYTES = 1_024  # the first record of a transcript, with its session and time
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +40,7 @@ class Imported(msgspec.Struct, kw_only=True):
     unchanged: int = 0  # files with nothing new
     events: int = 0
     repeated: int = 0  # events that were there already, from a copied or resumed transcript
-    tally: claude_code.Tally = msgspec.field(default_factory=claude_code.Tally)
+    tally: Tally = msgspec.field(default_factory=Tally)
     failed: dict[str, str] = msgspec.field(default_factory=dict)  # files that could not be read, and why
 
 
@@ -95,16 +94,14 @@ class Importing:
                 if state.is_read:
                     done.unchanged += 1
                 else:
-                    tally = claude_code.Tally()
-                    chunks = _chunks(path, start=state.start, root=folder, closed=state.is_idle, tally=tally)
+                    tally = Tally()
+                    chunks = _chunks(path, state, root=folder, tally=tally)
                     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-                        appended = await self._append_chunk(
-                            chunk, path=path, fingerprint=state.fingerprint, tally=tally
-                        )
+                        appended = await self._append_chunk(chunk, path=path, state=state, tally=tally)
                         done.events += appended.stored
                         done.repeated += appended.repeated
                         progress = msgspec.structs.replace(
-                            progress, bytes_done=before + min(chunk.place, expected), events=done.events
+                            progress, bytes_done=before + state.share(chunk.place, expected), events=done.events
                         )
                         on_progress(progress)
                     done.files += 1
@@ -152,20 +149,21 @@ class Importing:
 
     def _state(self, path: Path, places: Mapping[_Transcript, _Place]) -> _State:
         """What there is to read in a transcript now. Raises OSError."""
-        status = claude_code.status(path)
-        fingerprint = _fingerprint(path)
-        known = places.get(_Transcript(str(path), fingerprint))
-        start = known.bytes if known is not None and known.bytes <= status.st_size else 0
-        is_idle = self._clock().timestamp() - status.st_mtime >= self._idle.total_seconds()
+        reader = reader_of(path)
+        extent = reader.extent(path)
+        known = places.get(_Transcript(str(path), extent.fingerprint))
+        start = known.bytes if known is not None and known.bytes <= extent.end else 0
+        is_idle = self._clock().timestamp() - extent.changed_at >= self._idle.total_seconds()
         is_settled = known is None or known.settled
-        is_read = start == status.st_size and (is_settled or not is_idle)
-        return _State(fingerprint=fingerprint, start=start, is_idle=is_idle, is_read=is_read)
+        is_read = start == extent.end and (is_settled or not is_idle)
+        return _State(reader=reader, extent=extent, start=start, is_idle=is_idle, is_read=is_read)
 
-    async def _append_chunk(self, chunk: _Chunk, *, path: Path, fingerprint: str, tally: claude_code.Tally) -> Appended:
+    async def _append_chunk(self, chunk: _Chunk, *, path: Path, state: _State, tally: Tally) -> Appended:
         """Store a chunk together with the place it reaches to: both or neither.
 
         An event that the store refuses is a complaint in the tally; the others are stored.
         """
+        fingerprint = state.extent.fingerprint
         place = _Place(transcript=str(path), bytes=chunk.place, fingerprint=fingerprint, settled=chunk.settled)
         reached = make_event(
             next(self._ids),
@@ -177,35 +175,13 @@ class Importing:
         try:
             appended = await self._append([*chunk.events, reached])
         except (DuplicateEvent, InvalidEvent):
-            fresh, refused = await self._parted(chunk.events)
+            fresh, refused = await parted(self._store, chunk.events)
             appended = await self._append([*fresh, reached])
             repeated = len(chunk.events) - len(fresh) - len(refused)
             appended = Appended(stored=appended.stored, repeated=repeated)
-            for number, reason in await asyncio.to_thread(_complaints, path, chunk, refused):
+            for number, reason in await asyncio.to_thread(_complaints, path, chunk, refused, state.reader):
                 tally.complain(number, reason)
         return Appended(stored=appended.stored - 1, repeated=appended.repeated)
-
-    async def _parted(self, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
-        """What of these can be stored, and why the others cannot. What is there already is neither.
-
-        An earlier version of mica may have read the same records in its way: what was stored first stands.
-        """
-        fresh: dict[EventId, Event] = {}
-        refused: dict[EventId, str] = {}
-        for event in events:
-            if await self._store.event(event.id) is not None:
-                continue
-            if event.parent_id in refused:
-                refused[event.id] = f"event {event.id!r} belongs to {event.parent_id!r}, which was refused"
-                continue
-            parent = event.parent_id and (fresh.get(event.parent_id) or await self._store.event(event.parent_id))
-            try:
-                check_event(event, parent.ref if parent else None)
-            except InvalidEvent as error:
-                refused[event.id] = str(error)
-            else:
-                fresh[event.id] = event
-        return list(fresh.values()), refused
 
     async def _places_read(self) -> dict[_Transcript, _Place]:
         """How far each transcript was read."""
@@ -214,6 +190,29 @@ class Importing:
             place = msgspec.json.decode(event.body, type=_Place)
             places[_Transcript(place.transcript, place.fingerprint)] = place
         return places
+
+
+async def parted(store: Store, events: Iterable[Event]) -> tuple[list[Event], dict[EventId, str]]:
+    """What of these can be stored, and why the others cannot. What is there already is neither.
+
+    An earlier version of mica, or a hook, may have read the same in its way: what was stored first stands.
+    """
+    fresh: dict[EventId, Event] = {}
+    refused: dict[EventId, str] = {}
+    for event in events:
+        if await store.event(event.id) is not None:
+            continue
+        if event.parent_id in refused:
+            refused[event.id] = f"event {event.id!r} belongs to {event.parent_id!r}, which was refused"
+            continue
+        parent = event.parent_id and (fresh.get(event.parent_id) or await store.event(event.parent_id))
+        try:
+            check_event(event, parent.ref if parent else None)
+        except InvalidEvent as error:
+            refused[event.id] = str(error)
+        else:
+            fresh[event.id] = event
+    return list(fresh.values()), refused
 
 
 class _Transcript(msgspec.Struct, frozen=True):
@@ -231,10 +230,15 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 class _State(msgspec.Struct, frozen=True, kw_only=True):
     """Where reading a transcript goes on."""
 
-    fingerprint: str
+    reader: Reader
+    extent: Extent
     start: int
     is_idle: bool
     is_read: bool  # there is nothing to read now
+
+    def share(self, place: int, size_bytes: int) -> int:
+        """How much of so many bytes is read at a place."""
+        return min(size_bytes, size_bytes * place // self.extent.end) if self.extent.end else size_bytes
 
 
 class _Chunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,24 +261,18 @@ def _rooted(
 def _size(path: Path) -> int:
     """The bytes that a file will take to read, for the progress; 0 when it cannot be read."""
     try:
-        return claude_code.status(path).st_size
+        return reader_of(path).extent(path).size_bytes
     except OSError:
         return 0
 
 
-def _fingerprint(path: Path) -> str:
-    """Tells whether the file at a path is still the one that was read: a hash of its beginning."""
-    with path.open("rb") as file:
-        return blake2b(file.read(FINGERPRINT_BYTES), digest_size=8).hexdigest()
-
-
-def _chunks(path: Path, *, start: int, root: Path | None, closed: bool, tally: claude_code.Tally) -> Iterator[_Chunk]:
-    """A transcript's events from `start` on. Only the last chunk can say that nothing is left to be told."""
+def _chunks(path: Path, state: _State, *, root: Path | None, tally: Tally) -> Iterator[_Chunk]:
+    """A transcript's events from where it was left. Only the last chunk can say that nothing is left to be told."""
     events: list[Event] = []
     ends: list[int] = []
-    place = start
+    place = state.start
     folder = None if root is None else str(root)
-    for place, found in claude_code.read(path, start=start, root=folder, closed=closed, tally=tally):
+    for place, found in state.reader.read(path, start=state.start, root=folder, closed=state.is_idle, tally=tally):
         events += found
         ends += [place] * len(found)
         if len(events) >= CHUNK_EVENTS:
@@ -283,11 +281,10 @@ def _chunks(path: Path, *, start: int, root: Path | None, closed: bool, tally: c
     yield _Chunk(place=place, events=events, ends=ends, settled=not tally.unsettled)
 
 
-def _complaints(path: Path, chunk: _Chunk, refused: Mapping[EventId, str]) -> list[tuple[int, str]]:
-    """Why events of a chunk were refused, each with the number of its line."""
+def _complaints(path: Path, chunk: _Chunk, refused: Mapping[EventId, str], reader: Reader) -> list[tuple[int, str]]:
+    """Why events of a chunk were refused, each with the number of its record."""
     if not refused:
         return []
     ends = dict(zip((event.id for event in chunk.events), chunk.ends, strict=True))
-    wanted = {ends[identifier] for identifier in refused}
-    numbers = {line.end: line.number for line in lines(path) if line.end in wanted}
+    numbers = reader.numbers(path, {ends[identifier] for identifier in refused})
     return [(numbers.get(ends[identifier], 0), reason) for identifier, reason in refused.items()]

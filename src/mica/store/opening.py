@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mica.errors import InvalidInput, UnknownSpace
+from mica.observe.spool import Spools, hooks_folder
 from mica.settings import Settings
 from mica.store.protocol import Store
 from mica.store.space import is_address, shown, space_of
@@ -28,7 +29,7 @@ async def open_store(target: str | Path | None, *, settings: Settings, must_exis
     if target is not None and is_address(target):
         raise InvalidInput(f"no store for the address {shown(target)!r}; give a file, `postgresql://…` or `:memory:`")
     file = _file(target, settings)
-    if must_exist and not file.exists():
+    if must_exist and not file.exists() and not Spools(hooks_folder(file)).waiting():
         raise UnknownSpace(str(target or file))
     return await SqliteStore.open(file)
 

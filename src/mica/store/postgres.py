@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import date, datetime, timedelta
 from functools import wraps
-from itertools import count
+from itertools import count, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -42,8 +44,8 @@ from mica.model import (
     split_id,
     utc_now,
 )
-from mica.store import postgres_crystals, postgres_texts, postgres_work
-from mica.store.encoding import near, remember
+from mica.store import postgres_crystals, postgres_texts, postgres_trails, postgres_work
+from mica.store.encoding import Together, remember
 from mica.store.postgres_append import (
     CHUNK_EVENTS,
     Draft,
@@ -86,6 +88,7 @@ from mica.store.protocol import (
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words
+from mica.trails import Lesson, Trail, TrailQuery
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -440,6 +443,23 @@ class PostgresStore:
     async def vectors(self, connection: Connection, model: str, *, after: int = 0, limit: int) -> Vectors:
         return await postgres_texts.vectors(connection, self._number, model, after=after, limit=limit)
 
+    async def save_trails(self, trails: Sequence[Trail], lesson: Lesson) -> bool:
+        async def once() -> bool:
+            async with self._transaction(WRITE) as connection:
+                await self._lock(connection)
+                return await postgres_trails.save(connection, self._number, trails, lesson)
+
+        async with self._appending:
+            return await self._patiently(once)
+
+    @reading
+    async def lesson(self, connection: Connection) -> Lesson:
+        return await postgres_trails.lesson_of(connection, self._number)
+
+    @reading
+    async def trails(self, connection: Connection, query: TrailQuery) -> list[Trail]:
+        return await postgres_trails.found(connection, self._number, query)
+
     @reading
     async def without_vector(self, connection: Connection, model: str, *, limit: int) -> list[tuple[int, str]]:
         missing = await postgres_texts.without_vector(connection, self._number, model, limit=limit)
@@ -454,19 +474,25 @@ class PostgresStore:
             self._number,
             sorted(wanted),
         )
-        found = {position: (length, 0, length) for position, length, _ in rows}
-        for session in {session for _, _, session in rows} - {None}:
-            together = await connection.fetch(
-                f"""SELECT position, length FROM texts WHERE space = {HERE} AND session = $2 AND is_mark
-                ORDER BY at, position""",
-                self._number,
-                session,
-            )
-            found |= near([(row[0], row[1]) for row in together], wanted, neighbours=neighbours)
+        found = {position: (length, 0, length) for position, length, session in rows if session is None}
+        by_session: defaultdict[int, list[int]] = defaultdict(list)
+        for position, _, session in rows:
+            if session is not None:
+                by_session[session].append(position)
+        in_order = await connection.fetch(
+            f"""SELECT session, position, length FROM texts
+            WHERE space = {HERE} AND session = ANY ($2::integer[]) AND is_mark ORDER BY session, at, position""",
+            self._number,
+            list(by_session),
+        )
+        for session, marks in groupby(in_order, itemgetter(0)):
+            together = Together([(position, length) for _, position, length in marks])
+            found |= together.near(by_session[session], neighbours=neighbours)
         return [
-            Text(mark=mark_of(event), length=length, ordinal=ordinal, session_length=whole)
+            Text(mark=mark_of(event), position=position, length=length, ordinal=ordinal, session_length=whole)
             for event in await self._reads(connection).at(found)
-            for length, ordinal, whole in [found[event.position or 0]]
+            for position in [event.position or 0]
+            for length, ordinal, whole in [found[position]]
         ]
 
     @reading
@@ -483,6 +509,17 @@ class PostgresStore:
     async def citing(self, connection: Connection, identifiers: Sequence[EventId]) -> list[EventId]:
         reads = self._reads(connection)
         return await postgres_crystals.citing(reads, await reads.positions(identifiers))
+
+    @reading
+    async def crystal_postings(
+        self, connection: Connection, wanted: Sequence[str], query: CrystalQuery
+    ) -> dict[str, tuple[Posting, ...]]:
+        positions = await postgres_crystals.positions(self._reads(connection), query)
+        return await postgres_texts.listed_at(connection, self._number, wanted, positions, only_marks=False)
+
+    @reading
+    async def above(self, connection: Connection, positions: Sequence[int]) -> dict[int, frozenset[int]]:
+        return await postgres_crystals.above(self._reads(connection), positions)
 
     @reading
     async def agents(self, connection: Connection) -> list[str]:
@@ -591,6 +628,7 @@ class PostgresStore:
             for table in ("postings", "texts", "vectors"):
                 await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._number, timeout=LONG_S)
             await postgres_crystals.clear(connection, self._number)
+            await postgres_trails.clear(connection, self._number)
             reads = self._reads(connection)
             crystallizing = Crystallizing(writing, reads)
             async for batch in reads.whole_log():

@@ -21,9 +21,9 @@ from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, micros
 from mica.store.deriving import CrystalRow, Rows, SourceRow
 from mica.store.postgres_append import Writing
 from mica.store.postgres_query import AT_POSITIONS, HERE
-from mica.store.postgres_read import Reading
+from mica.store.postgres_read import POSITION_MAX, Reading
 from mica.store.postgres_server import LONG_S, Connection
-from mica.store.protocol import LATEST_MARKS
+from mica.store.protocol import LATEST_MARKS, grouped
 
 TABLES = ("crystals", "crystal_sources", "retractions")
 AUTHORITY = "rebuild"
@@ -41,6 +41,12 @@ _CITING = """WITH RECURSIVE above (position) AS (
         SELECT crystal FROM above JOIN crystal_sources ON space = $1 AND source = above.position
     )
     SELECT position FROM above JOIN crystals USING (position) WHERE space = $1"""
+_ABOVE = """WITH RECURSIVE above (origin, position) AS (
+        SELECT wanted, wanted FROM unnest($2::bigint[]) AS wanted
+        UNION
+        SELECT origin, crystal FROM above JOIN crystal_sources ON space = $1 AND source = above.position
+    )
+    SELECT origin, position FROM above JOIN crystals USING (position) WHERE space = $1 AND position <> origin"""
 
 
 class Crystallizing:
@@ -183,6 +189,12 @@ class Crystallizing:
 
 async def found(reads: Reading, query: CrystalQuery) -> list[Crystal]:
     """The crystals that fit, those that end last, by their end."""
+    crystals = map(crystal_of, await reads.at(await positions(reads, query)))
+    return sorted(crystals, key=lambda crystal: (crystal.end_at, crystal.position))
+
+
+async def positions(reads: Reading, query: CrystalQuery) -> list[int]:
+    """Where the crystals are that fit, those that end last."""
     values: list[object] = [reads.space]
     conditions = ["space = $1"]
 
@@ -199,14 +211,14 @@ async def found(reads: Reading, query: CrystalQuery) -> list[Crystal]:
     sealed = "EXISTS (SELECT FROM crystal_sources WHERE space = $1 AND source = crystals.position AND is_live)"
     hold(f"{sealed} = {{}}", query.is_sealed)
     hold(f"{_STALE} = {{}}", query.is_stale)
+    hold("position = ANY ({}::bigint[])", None if query.positions is None else sorted(query.positions))
     values.append(query.limit)
     rows = await reads.connection.fetch(
         f"""SELECT position FROM crystals WHERE {" AND ".join(conditions)}
         ORDER BY end_at DESC, position DESC LIMIT ${len(values)}::bigint""",
         *values,
     )
-    crystals = map(crystal_of, await reads.at(position for (position,) in rows))
-    return sorted(crystals, key=lambda crystal: (crystal.end_at, crystal.position))
+    return [position for (position,) in rows]
 
 
 async def unsealed(reads: Reading, limit: int, *, session: str | None, latest: bool) -> list[Event]:
@@ -231,6 +243,13 @@ async def citing(reads: Reading, positions: Sequence[int]) -> list[EventId]:
     """The crystals that rest on what is there, at any level, superseded ones too."""
     rows = await reads.connection.fetch(_CITING, reads.space, positions)
     return [event.id for event in await reads.at({position for (position,) in rows}.difference(positions))]
+
+
+async def above(reads: Reading, wanted: Sequence[int]) -> dict[int, frozenset[int]]:
+    """Each of these positions with every crystal that rests on what is there."""
+    known = [position for position in set(wanted) if 0 < position <= POSITION_MAX]
+    rows = await reads.connection.fetch(_ABOVE, reads.space, known)
+    return grouped(wanted, [(origin, position) for origin, position in rows])
 
 
 async def clear(connection: Connection, space: int) -> None:

@@ -11,6 +11,7 @@ from mica.store.postgres_read import POSITION_MAX, Row, beside
 from mica.store.postgres_server import Connection
 from mica.store.postgres_words import read
 from mica.store.protocol import affordable, gathered
+from mica.store.protocol import beside as beside_of
 
 _EVER = -(2**63), 2**63 - 1
 _COUNTS = f"""SELECT terms.name, count(*) FROM terms
@@ -22,13 +23,17 @@ _LATEST = f"""SELECT terms.name, found.position, found.count, found.length, sess
         SELECT postings.position, postings.count, texts.length, texts.session FROM postings
         JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND texts.is_mark
             AND texts.at >= $3 AND texts.at < $4
-        WHERE postings.space = {HERE} AND postings.term = terms.id ORDER BY postings.position DESC LIMIT $5
+        WHERE postings.space = {HERE} AND postings.term = terms.id ORDER BY {{best}}postings.position DESC LIMIT $5
     ) AS found
     LEFT JOIN sessions ON sessions.space = {HERE} AND sessions.id = found.session
     WHERE terms.space = {HERE} AND terms.name = ANY ($2) ORDER BY found.position"""
+_BESIDE = f"""EXISTS (
+        SELECT FROM postings AS other JOIN terms ON terms.space = {HERE} AND terms.id = other.term
+        WHERE other.space = {HERE} AND other.position = postings.position AND terms.name = ${{number}}
+    ) DESC, """
 _AT = f"""SELECT terms.name, postings.position, postings.count, texts.length, sessions.name FROM terms
     JOIN postings ON postings.space = {HERE} AND postings.term = terms.id AND postings.{AT_POSITIONS}
-    JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND texts.is_mark
+    JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND (texts.is_mark OR NOT $4)
     LEFT JOIN sessions ON sessions.space = {HERE} AND sessions.id = texts.session
     WHERE terms.space = {HERE} AND terms.name = ANY ($3) ORDER BY postings.position"""
 
@@ -46,7 +51,10 @@ async def listed(
     counts = {term: int(count) for term, count in await connection.fetch(_COUNTS, space, list(wanted))}
     containing = {term: counts.get(term, 0) for term in wanted}
     first, last = _EVER[0] if since is None else microseconds(since), _EVER[1] if until is None else microseconds(until)
-    rows = await connection.fetch(_LATEST, space, affordable(containing, limit), first, last, limit)
+    terms = affordable(containing, limit)
+    others = beside_of(containing, terms[0]) if limit is not None and terms and containing[terms[0]] > limit else []
+    best = "".join(_BESIDE.format(number=number) for number in range(6, 6 + len(others)))
+    rows = await connection.fetch(_LATEST.format(best=best), space, terms, first, last, limit, *others)
     lengths = await connection.fetch(
         "SELECT length, count(*) FROM texts WHERE space = $1 AND is_mark GROUP BY length ORDER BY length", space
     )
@@ -55,10 +63,10 @@ async def listed(
 
 
 async def listed_at(
-    connection: Connection, space: int, wanted: Sequence[str], positions: Sequence[int]
+    connection: Connection, space: int, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
 ) -> dict[str, tuple[Posting, ...]]:
-    """The postings of these terms in the marks at these positions."""
-    rows = await connection.fetch(_AT, space, _possible(positions), list(wanted))
+    """The postings of these terms in the marks, or in whatever has a text, at these positions."""
+    rows = await connection.fetch(_AT, space, _possible(positions), list(wanted), only_marks)
     return await beside(len(rows), lambda: _by_term(wanted, rows))
 
 

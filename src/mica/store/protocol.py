@@ -39,6 +39,7 @@ from mica.model import (
 )
 from mica.store.purging import Purge
 from mica.teachings import PROMOTED, WITHDRAWN, teaching_of, withdrawal_of
+from mica.trails import Lesson, Trail, TrailQuery
 from mica.words import terms, words
 
 LATEST_MARKS = 1_000  # among which the latest are looked for that no crystal covers
@@ -128,8 +129,9 @@ class Store(Protocol):
     ) -> Postings:
         """Which marks contain these terms, and the statistics of all marks.
 
-        With a limit the rarest terms are listed, as many as it has room for; of the rarest, if it alone has more, the
-        latest. Within a time only its marks are listed. Statistics are of all marks, whatever is listed.
+        With a limit the rarest terms are listed, as many as it has room for; of the rarest, if it alone has more, first
+        the marks that contain the next rarest too, and so on, then the latest. Within a time only its marks are
+        listed. Statistics are of all marks, whatever is listed.
         """
 
     async def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
@@ -141,6 +143,9 @@ class Store(Protocol):
     async def crystals(self, query: CrystalQuery) -> list[Crystal]:
         """The crystals that fit, by their end."""
 
+    async def crystal_postings(self, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
+        """Which of the crystals that fit contain these terms: every term asked for, in order of position."""
+
     async def unsealed(self, *, limit: int, session: str | None = None, latest: bool = False) -> list[Event]:
         """The oldest marks that no live crystal of the hierarchy of time has as a source, without retracted ones.
 
@@ -149,6 +154,9 @@ class Store(Protocol):
 
     async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
         """Every crystal that rests on one of these events, directly or by others, superseded ones too; by position."""
+
+    async def above(self, positions: Sequence[int]) -> dict[int, frozenset[int]]:
+        """Where the crystals are that rest on what is at each of these, directly or by others, superseded ones too."""
 
     async def agents(self) -> list[str]:
         """Everyone who is named as agent in a context, in order of name."""
@@ -164,6 +172,19 @@ class Store(Protocol):
 
     async def without_vector(self, model: str, *, limit: int) -> list[tuple[int, str]]:
         """Position and text of marks that this model was not asked about, the latest first."""
+
+    async def save_trails(self, trails: Sequence[Trail], lesson: Lesson) -> bool:
+        """Keep trails that were learned up to a position, in place of all others, and say whether they are kept.
+
+        They are not when others were learned from more of the log, or when something was purged since the lesson
+        began: what was read may be gone. Every purge and every rebuild forgets all trails.
+        """
+
+    async def lesson(self) -> Lesson:
+        """Up to which position trails were learned, 0 when they were not; and the generation, as it is now."""
+
+    async def trails(self, query: TrailQuery) -> list[Trail]:
+        """The trails that fit, in the order that the query asks for, then by key."""
 
     async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
         """See to it that this work is done at that time or soon after. Of two plans for the same, the earlier counts.
@@ -304,6 +325,15 @@ def affordable(containing: Mapping[str, int], limit: int | None) -> list[str]:
     ]
 
 
+BESIDE_TERMS_MAX = 4  # others that choose among the marks of a term of which not all are listed
+
+
+def beside(containing: Mapping[str, int], term: str) -> list[str]:
+    """The terms that choose among the marks of this one, the rarest first."""
+    known = sorted((count, other) for other, count in containing.items() if count and other != term)
+    return [other for _, other in known[:BESIDE_TERMS_MAX]]
+
+
 def gathered(
     by_term: dict[str, tuple[Posting, ...]],
     lengths: Iterable[tuple[int, int]],
@@ -325,6 +355,14 @@ def gathered(
         length_spread=spread,
         containing=containing,
     )
+
+
+def grouped(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[int, frozenset[int]]:
+    """What belongs to each origin; nothing to those that no pair names."""
+    found: dict[int, set[int]] = {origin: set() for origin in origins}
+    for origin, position in pairs:
+        found[origin].add(position)
+    return {origin: frozenset(positions) for origin, positions in found.items()}
 
 
 def broken_lineage(events: Iterable[Event]) -> list[str]:

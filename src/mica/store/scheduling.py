@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta, tzinfo
 
 import msgspec
 
@@ -27,7 +27,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     every: timedelta
+    at: time | None = None  # of the day, for what is done daily; in this zone, or this machine's
+    zone: tzinfo | None = None
     run: Callable[[], Awaitable[int]]  # returns how much was done
+
+    def after(self, now: datetime) -> datetime:
+        """When it is due again."""
+        if self.at is None:
+            return now + self.every
+        local = now.astimezone(self.zone)
+        next_at = local.replace(hour=self.at.hour, minute=self.at.minute, second=0, microsecond=0)
+        while next_at <= local:
+            next_at += self.every
+        return next_at.astimezone(UTC)
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +73,7 @@ class Scheduler:
             claim := await self._store.claim(self._jobs, owner=self._owner, due_by=self._clock(), lease=LEASE)
         ) is not None:
             job = self._jobs[claim.kind]
-            next_at = self._clock() + job.every
+            next_at = job.after(self._clock())
             try:
                 found = Ran(kind=job.kind, done=await job.run(), next_at=next_at)
             except Exception as error:  # noqa: BLE001 - told, and tried again at its next time

@@ -64,6 +64,11 @@ def _space_around(directory: Path, *, home: Path) -> Space:
     return _space(directory, root=directory, home=home)
 
 
+def root_of(directory: Path) -> Path:
+    """The folder that paths of files are relative to, for who works in this directory: its checkout, else itself."""
+    return _space_around(directory, home=Path()).root
+
+
 def is_address(target: Path | str) -> bool:
     """Whether a target names a server and not a file."""
     return "://" in str(target)

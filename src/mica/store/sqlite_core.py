@@ -29,6 +29,7 @@ from mica.model import (
     Event,
     EventId,
     EventQuery,
+    Mark,
     Posting,
     Postings,
     Text,
@@ -45,7 +46,7 @@ from mica.model import (
     split_id,
     utc_now,
 )
-from mica.store import sqlite_crystals, sqlite_query, sqlite_texts, sqlite_work
+from mica.store import sqlite_crystals, sqlite_query, sqlite_texts, sqlite_trails, sqlite_work
 from mica.store.encoding import (
     CACHE_ENTRIES_MAX,
     INLINE_BYTES_MAX,
@@ -61,6 +62,7 @@ from mica.store.protocol import (
     broken_lineage,
     check_event,
     gathered,
+    grouped,
     missing_positions,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
@@ -69,6 +71,7 @@ from mica.store.sqlite_file import COLUMNS, Key, Row, as_json, open_file, transl
 from mica.store.sqlite_purge import bury, truncate_log
 from mica.store.sqlite_words import Words
 from mica.store.work import check_lease, check_moment, check_words
+from mica.trails import Lesson, Trail, TrailQuery
 
 PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
 BURY_BLOCKS = 4  # written anew in one transaction: some 100 ms, as long as a step of ageing
@@ -108,19 +111,24 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     root: Key
 
 
+KEPT_MARKS_MAX = 10_000  # read last and kept, at most 20 MB
+KEPT_CHARACTERS_MAX = 2_000  # of a mark that is kept
+
+
 class SqliteCore:
     """A space in a file. Not safe for several threads; safe for several processes."""
 
     def __init__(self, path: Path, *, busy_ms: int = PATIENCE_S * 1_000) -> None:
         self._path = path
         self._places: dict[EventId, Place] = {}
-        self._lengths: tuple[Row, sqlite_texts.Lengths] = (), sqlite_texts.Lengths()
         self._outstanding = Outstanding()
         self.generation = -1  # of the words that are remembered: a purge takes some away
         with translated(path):
             self._connection = open_file(path, busy_ms=busy_ms)
             self._words = Words(self._connection)
             self._blocks = Blocks(self._connection)
+            self._facts = sqlite_texts.Facts(self._connection)
+            self._marks_read: dict[int, Mark] = {}
             self._follow_purges()
 
     @cached_property
@@ -260,18 +268,10 @@ class SqliteCore:
         until: datetime | None = None,
     ) -> Postings:
         with self._reading():
-            lengths = self._mark_lengths()
-            by_term, containing = sqlite_texts.listed(
-                self._connection, wanted, limit=limit, since=since, until=until, only_marks=lengths.only_marks
-            )
-            return gathered(by_term, lengths.of_marks, containing)
-
-    def _mark_lengths(self) -> sqlite_texts.Lengths:
-        """How long marks are; read again when the log has grown or something was purged."""
-        as_of = self._one("SELECT last_position, generation FROM space")
-        if as_of != self._lengths[0]:
-            self._lengths = as_of, sqlite_texts.lengths(self._connection)
-        return self._lengths[1]
+            self._facts.follow()
+            containing = {term: self._facts.containing(term) for term in wanted}
+            by_term = sqlite_texts.listed(self._connection, containing, limit=limit, since=since, until=until)
+            return gathered(by_term, self._facts.lengths, containing)
 
     def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
         with translated(self._path):
@@ -290,13 +290,26 @@ class SqliteCore:
             found = self._at(sqlite_texts.without_vector(self._connection, model, limit=limit))
             return [(event.position or 0, searchable_text(event) or "") for event in reversed(found)]
 
+    def save_trails(self, trails: Sequence[Trail], lesson: Lesson) -> bool:
+        with self._writing():
+            return sqlite_trails.save(self._connection, trails, lesson)
+
+    def lesson(self) -> Lesson:
+        with self._reading():
+            return sqlite_trails.lesson_of(self._connection)
+
+    def trails(self, query: TrailQuery) -> list[Trail]:
+        with self._reading():
+            return sqlite_trails.found(self._connection, query)
+
     def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         with self._reading():
-            found = sqlite_texts.around(self._connection, positions, neighbours=neighbours)
+            self._facts.follow()
+            found = sqlite_texts.around(self._connection, self._facts, positions, neighbours=neighbours)
             return [
-                Text(mark=mark_of(event), length=length, ordinal=ordinal, session_length=whole)
-                for event in self._at(sorted(found))
-                for length, ordinal, whole in [found[event.position or 0]]
+                Text(mark=mark, position=mark.position or 0, length=length, ordinal=ordinal, session_length=whole)
+                for mark in self._marks(sorted(found))
+                for length, ordinal, whole in [found[mark.position or 0]]
             ]
 
     def crystals(self, query: CrystalQuery) -> list[Crystal]:
@@ -313,6 +326,15 @@ class SqliteCore:
         with self._reading():
             known = [event.position for event in map(self.event, identifiers) if event and event.position]
             return [event.id for event in self._at(sqlite_crystals.citing(self._connection, known))]
+
+    def crystal_postings(self, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
+        with self._reading():
+            positions = sqlite_crystals.found(self._connection, query)
+            return sqlite_texts.listed_at(self._connection, wanted, positions, only_marks=False)
+
+    def above(self, positions: Sequence[int]) -> dict[int, frozenset[int]]:
+        with translated(self._path):
+            return grouped(positions, sqlite_crystals.above(self._connection, positions))
 
     def agents(self) -> list[str]:
         statement = "SELECT DISTINCT agent FROM contexts WHERE agent IS NOT NULL ORDER BY agent"
@@ -425,6 +447,7 @@ class SqliteCore:
         with self._writing():
             sqlite_texts.clear(self._connection)
             sqlite_crystals.clear(self._connection)
+            sqlite_trails.clear(self._connection)
             if self._blocks.is_used:
                 self._blocks.remap()
             self._forget()
@@ -558,6 +581,8 @@ class SqliteCore:
         self._words.forget()
         self._blocks.forget()
         self._places.clear()
+        self._facts.forget()
+        self._marks_read.clear()
 
     def _known(self, events: Iterable[Event]) -> set[EventId]:
         """Which of these events are there already, by id. A new writer's, or what follows its last, costs one look."""
@@ -650,6 +675,16 @@ class SqliteCore:
         if self._blocks.is_used:
             rows += self._blocks.at(positions)
         return [self._event(row) for row in sorted(rows, key=_POSITION)]
+
+    def _marks(self, positions: Sequence[int]) -> list[Mark]:
+        """The marks at these positions, in this order. Marks never change, so the latest read are kept."""
+        known = {position: mark for position in positions if (mark := self._marks_read.get(position)) is not None}
+        for event in self._at([position for position in positions if position not in known]):
+            mark = mark_of(event)
+            known[event.position or 0] = mark
+            if len(mark.text) <= KEPT_CHARACTERS_MAX:
+                remember(self._marks_read, event.position or 0, mark, limit=KEPT_MARKS_MAX)
+        return [known[position] for position in positions if position in known]
 
     def _ordered(self, rows: Iterable[Row]) -> list[Event]:
         """Events by time and position, each once."""

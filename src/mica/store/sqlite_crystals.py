@@ -37,6 +37,12 @@ _CITING = """WITH RECURSIVE above (position) AS (
         SELECT crystal FROM above JOIN crystal_sources ON source = above.position
     )
     SELECT position FROM above JOIN crystals USING (position)"""
+_ABOVE = """WITH RECURSIVE above (origin, position) AS (
+        SELECT value, value FROM json_each(?)
+        UNION
+        SELECT origin, crystal FROM above JOIN crystal_sources ON source = above.position
+    )
+    SELECT origin, position FROM above JOIN crystals USING (position) WHERE position <> origin"""
 
 
 def index(connection: apsw.Connection, lookup: Lookup, events: Iterable[tuple[int, Event]]) -> None:
@@ -152,6 +158,8 @@ def found(connection: apsw.Connection, query: CrystalQuery) -> list[int]:
     if query.is_sealed is not None:
         sealed = "EXISTS (SELECT 1 FROM crystal_sources WHERE source = crystals.position AND is_live)"
         conditions.append((f"{sealed} = ?", query.is_sealed))
+    if query.positions is not None:
+        conditions.append(("position IN (SELECT value FROM json_each(?))", as_json(sorted(query.positions))))
     if query.is_stale is not None:
         conditions.append((f"{_STALE} = ?", query.is_stale))
     where = " AND ".join(condition for condition, _ in conditions) or "1"
@@ -182,6 +190,12 @@ def citing(connection: apsw.Connection, positions: Sequence[int]) -> list[int]:
     wanted = set(positions)
     rows = connection.execute(_CITING, (as_json(sorted(wanted)),))
     return sorted(row[0] for row in rows if row[0] not in wanted)
+
+
+def above(connection: apsw.Connection, positions: Iterable[int]) -> list[tuple[int, int]]:
+    """Each of these positions with every crystal that rests on what is there."""
+    rows = connection.execute(_ABOVE, (as_json(sorted(set(positions))),))
+    return [(origin, position) for origin, position in rows]
 
 
 def clear(connection: apsw.Connection) -> None:

@@ -9,18 +9,19 @@ import msgspec
 import pytest
 
 from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, InvalidInput, StoreUnavailable
-from mica.model import Appended, Context, EventId, EventQuery, Tombstone, Vectors, Work, tombstone
+from mica.model import RETRACTED, Appended, Context, Event, EventId, EventQuery, Tombstone, Vectors, Work, tombstone
 from mica.store.protocol import Store
 from mica.store.purging import Selection, find
 from mica.testing.builders import START_AT, build
 from mica.testing.crystals import CrystalContract
+from mica.testing.trails import TrailContract
 from mica.words import terms
 
 HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease that outlasts a test, and one that is over at once
 TOLD = Tombstone(purge=build(1_000).id, reason="leaked")
 
 
-class StoreContract(CrystalContract):
+class StoreContract(CrystalContract, TrailContract):
     """Inherit, and give a fixture `store` that yields a new, empty store."""
 
     # -- Append -----------------------------------------------------------------------------------------------
@@ -296,7 +297,47 @@ class StoreContract(CrystalContract):
         assert whole.containing == some.containing == {common: 10, often: 3, rare: 1, "unheard": 0}
         assert [len(some.by_term[term]) for term in wanted] == [0, 3, 1, 0]
         assert [posting.position for posting in least.by_term[common]] == [7, 8, 9, 10]
+        chosen = await store.postings([common, often], limit=2)  # neither fits; those of the rarer are chosen
+        assert [posting.position for posting in chosen.by_term[often]] == [3, 4]
         assert (some.marks, some.mean_length) == (whole.marks, whole.mean_length)
+
+    async def test_of_a_common_term_the_marks_are_listed_that_say_more_of_what_is_asked(self, store: Store) -> None:
+        """C-24: where even the rarest has too many, the next rarest choose, and only then the time."""
+        texts = ["one two three", "one three", "one two", *("one three" for _ in range(4)), *("one" for _ in range(5))]
+        texts += ["two three" for _ in range(20)] + ["three"]
+        await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
+
+        async def listed(limit: int) -> list[int]:
+            found = await store.postings(["one", "two", "three"], limit=limit)
+            return [posting.position for posting in found.by_term["one"]]
+
+        assert [await listed(limit) for limit in (1, 2, 4)] == [[1], [1, 3], [1, 3, 6, 7]]
+        assert await listed(9) == [1, 2, 3, 4, 5, 6, 7, 11, 12]
+
+    async def test_what_is_known_of_texts_follows_the_log(self, store: Store) -> None:
+        """C-24: statistics and neighbours are those of now, after every kind of change."""
+
+        async def told() -> tuple[int, int, list[tuple[int, int, int]]]:
+            found = await store.postings(["cooki"])
+            texts = await store.texts([1])
+            places = [(text.position, text.ordinal, text.session_length) for text in texts]
+            return found.marks, found.containing["cooki"], places
+
+        def mark(number: int, text: str, after_s: float | None = None) -> Event:
+            return build(number, "mark", {"text": text}, context=Context(session="s"), after_s=after_s)
+
+        await store.append([mark(1, "a cookie"), mark(2, "a cookie jar")])
+        assert await told() == (2, 2, [(1, 0, 5), (2, 1, 5)])
+        await store.append([mark(3, "no"), build(4, "note", {"text": "cookie"})])
+        assert await told() == (3, 2, [(1, 0, 6), (2, 1, 6), (3, 2, 6)])
+        await store.append([mark(5, "an early cookie", after_s=-60)])
+        assert await told() == (4, 3, [(1, 1, 9), (2, 2, 9), (3, 3, 9), (5, 0, 9)])
+        await store.append([build(6, RETRACTED, {"mark": build(2).id, "reason": "wrong"})])
+        assert await told() == (3, 2, [(1, 1, 6), (3, 2, 6), (5, 0, 6)])
+        await store.bury([build(5).id], Tombstone(purge=build(1_000).id, reason="leaked"))
+        assert await told() == (2, 1, [(1, 0, 3), (3, 1, 3)])
+        await store.rebuild()
+        assert await told() == (2, 1, [(1, 0, 3), (3, 1, 3)])
 
     async def test_postings_of_a_time_list_its_marks_and_count_all(self, store: Store) -> None:
         await store.append([build(number, "mark", {"text": "cookie"}) for number in range(1, 7)])

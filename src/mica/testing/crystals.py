@@ -356,6 +356,27 @@ class CrystalContract:
         assert await store.citing([marks[1].id]) == [both.id, day.id]
         assert await store.citing([other.id]) == [day.id]
         assert await store.citing([day.id, EventId(build(99).id)]) == []
+        assert await store.above([1, 2, 6, 7, 99]) == {1: {4, 5, 7}, 2: {5, 7}, 6: {7}, 7: frozenset(), 99: frozenset()}
+        assert await store.above([]) == {}
+
+    async def test_the_words_of_crystals_are_known_apart_from_those_of_marks(self, store: Store) -> None:
+        """B-51: of those that fit, at their positions, with everything that they say."""
+        marks = [build_mark(1), build_mark(2)]
+        first = build_crystal(3, draft_of(marks[:1], said="the cookie jar"))
+        draft = draft_of(marks, said="a cookie", supersedes=[first])
+        told = msgspec.structs.replace(draft, topics=("oauth",))
+        await store.append([*marks, first, build_crystal(4, told)])
+
+        async def places(query: CrystalQuery) -> dict[str, list[tuple[int, int]]]:
+            found = await store.crystal_postings(["cooki", "jar", "oauth", "redirect"], query)
+            return {term: [(posting.position, posting.count) for posting in said] for term, said in found.items()}
+
+        assert await places(CrystalQuery()) == {"cooki": [(4, 1)], "jar": [], "oauth": [(4, 1)], "redirect": []}
+        everything = await places(CrystalQuery(is_live=None))
+        assert everything == {"cooki": [(3, 1), (4, 1)], "jar": [(3, 1)], "oauth": [(4, 1)], "redirect": []}
+        assert (await places(CrystalQuery(level="week")))["cooki"] == []
+        assert (await places(CrystalQuery(is_live=None, positions=frozenset([3]))))["cooki"] == [(3, 1)]
+        assert [term for term, said in (await store.postings(["cooki", "oauth"])).by_term.items() if said] == ["cooki"]
 
     async def test_a_buried_crystal_leaves_no_row(self, store: Store) -> None:
         """K-53: a purge of a mark and of what rests on it leaves marks that can be crystallized again."""

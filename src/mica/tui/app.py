@@ -22,6 +22,7 @@ from mica.errors import MicaError, StoreError
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.model import CRYSTAL, MARK, RETRACTED, EventId, EventQuery, Mark, utc_now
+from mica.select.rank import Hit
 from mica.tui import shelf as shelves
 from mica.tui.shelf import Branch, Shelf
 
@@ -96,7 +97,7 @@ class Dashboard(App[None]):
         self._wanted = asyncio.Event()  # somebody should look again
         self._shelf: Shelf | None = None
         self._level: Level | None = None
-        self._hits: list[Mark] | None = None  # while a query is shown
+        self._hits: list[Source] | None = None  # while a query is shown
         self._asked = ""
         self._selected: Source | None = None
         self._seen_at = utc_now()
@@ -357,7 +358,7 @@ class Dashboard(App[None]):
         except MicaError as error:
             self._tell(error)
             return
-        self._asked, self._hits = words, [hit.mark for hit in hits]
+        self._asked, self._hits = words, [hit.mark if isinstance(hit, Hit) else hit.crystal for hit in hits]
         self._query.remove_class("asked")
         self._draw_recent()
         self._recent.focus()

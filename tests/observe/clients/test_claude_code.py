@@ -966,11 +966,16 @@ def ids_by_line(recording: Path) -> dict[int, set[str]]:
 
 
 def calls_by_result(recording: Path) -> dict[int, set[int]]:
-    """The lines with the calls that each line answers."""
+    """The lines with the calls that each line answers; for closing words, those with the prompts of their turn."""
     asked: dict[str, int] = {}
     answered: dict[int, set[int]] = {}
+    prompts: set[int] = set()
     for index, line in enumerate(RECORDED[recording]):
         content = (json.loads(line).get("message") or {}).get("content")
+        if b'"promptId"' in line:
+            prompts.add(index)
+        if b'"stop_reason":"end_turn"' in line.replace(b'": ', b'":'):
+            answered.setdefault(index, set()).update(prompts)
         for block in content if isinstance(content, list) else []:
             if block["type"] == "tool_use":
                 asked[block["id"]] = index

@@ -11,66 +11,32 @@ twice, in pieces, in another order or as a fork gives the same ids.
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-import msgspec
-
 from mica.model import Event
+from mica.observe.clients import reading
 from mica.observe.clients.claude_records import BEGINNING, CLIENT, IGNORED, RECORD, Record, is_ignored
 from mica.observe.clients.claude_turns import RECORDS, Transcript
+from mica.observe.clients.reading import Extent, Head
 from mica.observe.clients.records import Tally, lines
 
-__all__ = ["CLIENT", "Head", "Tally", "find", "head", "read", "status"]
+__all__ = ["CLIENT", "Head", "Tally", "extent", "find", "head", "numbers", "read"]
 
 HEAD_LINES_MAX = 200  # the host writes a few dozen records before the first that names the session's folder
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What the first lines of a transcript say."""
-
-    session: str
-    agent: str | None = None
-    cwd: str | None = None
-    version: str | None = None
-    branch: str | None = None
-
-
 def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
-    """The transcripts in a folder, subagents' included, or the one file; the newest first.
-
-    Folders that cannot be read, and files that are not regular ones, are named in `unreadable`; without it, the first
-    of them raises OSError.
-    """
-    if root.is_file():
-        return [root]
-    found: list[tuple[int, Path]] = []
-
-    def complain(error: OSError) -> None:
-        if unreadable is None:
-            raise error
-        unreadable[str(error.filename)] = error.strerror or str(error)
-
-    for folder, _, names in os.walk(root, onerror=complain):
-        for path in [Path(folder, name) for name in names if name.endswith(".jsonl")]:
-            try:
-                found.append((-status(path).st_mtime_ns, path))
-            except FileNotFoundError:
-                pass  # it was there a moment ago
-            except OSError as error:
-                complain(error)
-    return [path for _, path in sorted(found)]
+    """Subagents' transcripts stand among the others."""
+    return reading.find_files(root, is_one=lambda name: name.endswith(".jsonl"), unreadable=unreadable)
 
 
-def status(path: Path) -> os.stat_result:
-    """The size and times of a regular file. Raises OSError for any other: reading a pipe would never end."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return found
+def extent(path: Path) -> Extent:
+    return reading.file_extent(path)
+
+
+def numbers(path: Path, places: Collection[int]) -> dict[int, int]:
+    return reading.line_numbers(path, places)
 
 
 def head(path: Path) -> Head | None:
@@ -95,40 +61,10 @@ def head(path: Path) -> Head | None:
 def read(
     path: Path, *, start: int = 0, root: str | None = None, closed: bool = True, tally: Tally
 ) -> Iterator[tuple[int, list[Event]]]:
-    """The events of each line that ends after `start`, with the offset after that line. Raises OSError.
-
-    Lines before `start` are read too, for what later ones refer to. The last pair stands at the end of the
-    last line that was read, even without events; a torn line is left for the next time. `root` is the folder
-    that paths are relative to; without it, the first folder the session worked in. `closed` says that nobody
-    writes the file any more: then its end ends the turn, where old records do not say so themselves. Else such a
-    turn is counted as unsettled; to settle it later, read again from the offset reached.
-    """
     transcript = Transcript(path.stem, root)
-    done = end = 0
-    for line in lines(path):
-        heard = tally if line.end > start else Tally()
-        heard.lines += 1
-        if line.whole and (is_ignored(line.text) or line.text.isspace()):
-            end = line.end
-            continue
-        record: Record | None
-        try:
-            record = RECORD.read(b"" if line.cut else line.text, heard)
-        except ValueError as error:
-            if not line.whole:
-                heard.torn += 1
-                break
-            heard.complain(line.number, "longer than a record can be" if line.cut else str(error))
-            record = _appended(line.text, heard)
-        end = line.end
-        events = transcript.take(record, number=line.number, tally=heard) if record is not None else []
-        if events and end > start:
-            done = end
-            yield end, events
-    events = transcript.settle() if closed else []
-    tally.unsettled += not transcript.is_settled
-    if events or end > max(start, done):
-        yield end, events
+    return reading.read_lines(
+        path, RECORD, transcript, start=start, closed=closed, tally=tally, skip=is_ignored, rescue=_appended
+    )
 
 
 def _appended(text: bytes, tally: Tally) -> Record | None:

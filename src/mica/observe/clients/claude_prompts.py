@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from mica.observe.clients.claude_records import Attachment, Block, Piece, Record, Speaker, text_of
+from mica.observe.clients.prompts import Command, Prompt, without, without_recalled
 
 _INJECTED = (
     "system-reminder",
@@ -34,17 +33,6 @@ _NOT_TYPED = (
 )
 _REFUSAL = "The user doesn't want to proceed with this tool use."
 _SAID = "the user said:\n"
-
-
-class Prompt(msgspec.Struct, frozen=True):
-    text: str
-
-
-class Command(msgspec.Struct, frozen=True):
-    """A slash command, without its slash."""
-
-    name: str
-    args: str
 
 
 def typed(record: Record) -> Prompt | Command | None:
@@ -73,8 +61,8 @@ def _typed(content: str | Sequence[Block | Piece] | None, origin: Speaker | None
         return None
     text = text_of(content)
     for tag in _INJECTED:
-        text = _without(text, tag)
-    text = text.strip()
+        text = without(text, tag)
+    text = without_recalled(text).strip()
     if text.startswith(_NOT_TYPED):
         return None
     if text.startswith(("<command-name>", "<command-message>")):
@@ -90,17 +78,6 @@ def _typed(content: str | Sequence[Block | Piece] | None, origin: Speaker | None
     ):
         text = "[image]"
     return Prompt(text) if text else None
-
-
-def _without(text: str, tag: str) -> str:
-    """The text without the elements of this name. A tag that nobody closed is something the person wrote."""
-    opening, closing = f"<{tag}>", f"</{tag}>"
-    kept: list[str] = []
-    place = 0
-    while (begin := text.find(opening, place)) >= 0 and (end := text.find(closing, begin)) >= 0:
-        kept.append(text[place:begin])
-        place = end + len(closing)
-    return "".join([*kept, text[place:]]) if kept else text
 
 
 def _between(text: str, tag: str) -> str | None:

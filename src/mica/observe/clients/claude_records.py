@@ -169,7 +169,7 @@ class File(msgspec.Struct, rename="camel", gc=False):
     total_lines: Count | None = None
 
 
-class Hunk(msgspec.Struct, rename="camel", gc=False):
+class Patch(msgspec.Struct, rename="camel", gc=False):
     new_start: Count | None = None
     new_lines: Count = 0
     old_lines: Count = 0
@@ -182,7 +182,7 @@ class Result(msgspec.Struct, rename="camel", gc=False):
     type: str | None = None
     file: File | None = None  # Read
     file_path: str | None = None  # Edit, Write, MultiEdit
-    structured_patch: list[Hunk] | None = None
+    structured_patch: list[Patch] | None = None
     content: msgspec.Raw = msgspec.Raw()  # Write, Grep
     stdout: str | None = None  # Bash
     stderr: str | None = None

@@ -4,100 +4,84 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Iterable
 
 import msgspec
 
-from mica.model import MARK, Origin
+from mica.model import MARK
+from mica.observe.clients import touching
 from mica.observe.clients.claude_prompts import said_in_refusal
-from mica.observe.clients.claude_records import TEXT, Hunk, Input, Result
-from mica.observe.clients.commits import commits
+from mica.observe.clients.claude_records import INPUT, RESULT, TEXT, Input, Patch, Piece, Result, text_of
 from mica.observe.clients.ranges import Shown, changed, line_count, numbered, relative, shown
-from mica.observe.clients.records import Tally
-from mica.observe.redact import redact
+from mica.observe.clients.records import Shape, Tally
+from mica.observe.clients.touching import Call, Draft, Files, Hunk, verbatim
 from mica.observe.shell import steps
 from mica.observe.shell_lines import ShellStep
-from mica.tokens import about
-
-COMMAND_CHARACTERS_MAX = 20_000  # longer ones carry a file or a program, whose text is no evidence of navigation
-ERROR_CHARACTERS_MAX = 2_000  # an error says at its beginning what is wrong; what follows is tool output
-SECRET_CHARACTERS_MAX = 10_000  # a private key has a few thousand
-STEPS_MAX = 200  # places of one call; a search that finds more led nowhere in particular
-LENGTHS_MAX = 10_000  # files whose length is remembered, some 2 MB
 
 _REFUSED = re.compile(
     r"(?:Error: )?(?:Claude requested permissions|The user doesn't want to|Permission (?:to use|for this)"
     r"|No such tool available|InputValidationError|Sibling tool call errored|Cancelled: parallel tool call)"
 )
 _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d{1,3})(?:\n|$)")
-_NOWHERE = Shown()
 _MOVED_AWAY = "<persisted-output>"  # stands where the host moved a long output into a file
+_PIECES = Shape(list[Piece])
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call and what came back."""
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call and what came back, decoded."""
 
-    id: str
-    tool: str
+    call: Call
     given: Input
     lines: int | None = None  # of the text that was given to be written
     result: Result
     text: str  # what the model was shown
-    failed: bool
-    denied: bool  # a person or a rule refused it
-    cwd: str | None
-
-
-class Draft(msgspec.Struct, frozen=True):
-    """An event without its place in time and in the chain."""
-
-    name: str
-    fields: dict[str, object]
-    origin: Origin = "tool"
-    error: bool = False
-    inner: bool = False  # it hangs under the first draft of its call
-
-
-class Files:
-    """How files are called, and how long they were when last seen."""
-
-    def __init__(self, root: str | None) -> None:
-        self.root = root
-        self._lengths: dict[str, int] = {}
-
-    def name(self, path: str, cwd: str | None) -> str:
-        return relative(path.replace("\0", "�"), root=self.root, cwd=cwd)
-
-    def length(self, name: str) -> int | None:
-        return self._lengths.get(name)
-
-    def learn(self, name: str, length: int | None) -> None:
-        self._lengths.pop(name, None)
-        if length is not None:
-            self._lengths[name] = length
-        if len(self._lengths) > LENGTHS_MAX:
-            del self._lengths[next(iter(self._lengths))]
 
 
 def drafts(call: Call, files: Files, tally: Tally) -> list[Draft]:
+    """The events of one call as a hook tells it: its `tool_input`, and its `tool_response` or error as the result."""
+    given = INPUT.fit(call.given, tally) or Input()
+    result = (RESULT.fit(call.result, tally) if isinstance(call.result, dict) else None) or Result()
+    written = _text(given.content, tally) if call.tool == "Write" else None
+    told = Answered(
+        call=call,
+        given=given,
+        lines=None if written is None else line_count(written),
+        result=result,
+        text=_said(call.result, result, tally),
+    )
+    return drafts_of(told, files, tally)
+
+
+def _said(value: object, result: Result, tally: Tally) -> str:
+    """What the model was shown, as far as a structured result tells."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return text_of(_PIECES.fit(value, tally))
+    if result.file is not None:
+        return result.file.content or ""
+    return "\n".join(part for part in (result.stdout, result.stderr) if part)
+
+
+def drafts_of(told: Answered, files: Files, tally: Tally) -> list[Draft]:
     """The events of one call, in order of access; a `tool.run` or a `tool.failed` where it led nowhere."""
-    if call.failed:
-        return _failure(call, files)
-    match call.tool:
+    if told.call.failed or told.call.denied:
+        return _failure(told, files)
+    match told.call.tool:
         case "Read" | "NotebookRead":
-            found = _read(call, files)
+            found = _read(told, files)
         case "Edit" | "MultiEdit" | "Write" | "NotebookEdit":
-            found = _edit(call, files, tally)
-        case "Bash" if call.given.command is not None:
-            found = _shell(call, call.given.command, files)
+            found = _edit(told, files, tally)
+        case "Bash" if told.given.command is not None:
+            found = _shell(told, told.given.command, files)
         case "Grep":
-            found = _grep(call, files, tally)
+            found = _grep(told, files, tally)
         case "Glob" | "LS":
-            found = [_list(call, files)]
+            pattern = told.given.pattern
+            found = [touching.listing(told.call, told.given.path, files, pattern=pattern, text=told.text)]
         case _:
             found = []
-    return found or [_run(call)]
+    return found or [_run(told)]
 
 
 def guess(result: Result) -> str | None:
@@ -109,37 +93,29 @@ def guess(result: Result) -> str | None:
     return None
 
 
-def verbatim(text: str, *, limit: int) -> str:
-    """A text without secrets and without NUL, which PostgreSQL refuses; cut, and saying so, at the limit."""
-    clean = redact(text[: limit + SECRET_CHARACTERS_MAX].replace("\0", "�"))  # a secret cut in two is not seen
-    return clean if len(text) <= limit else f"{clean[:limit]}… ({len(text) - limit:,} characters left out)"
-
-
 # -- Without navigation ---------------------------------------------------------------------------------
 
 
-def _run(call: Call) -> Draft:
-    fields: dict[str, object] = {"tool": call.tool, "call": call.id}
-    if call.given.skill:
-        fields["skill"] = call.given.skill
-    if agent_type := call.given.subagent_type or call.result.agent_type:
-        fields["agent_type"] = agent_type
-        fields["description"] = verbatim(call.given.description or "", limit=ERROR_CHARACTERS_MAX)
-        fields["agent"] = call.result.agent_id
-    return Draft("tool.run", fields)
+def _run(told: Answered) -> Draft:
+    made = touching.run(told.call, skill=told.given.skill)
+    if agent_type := told.given.subagent_type or told.result.agent_type:
+        made.fields["agent_type"] = agent_type
+        description = verbatim(told.given.description or "", limit=touching.ERROR_CHARACTERS_MAX)
+        made.fields["description"] = description
+        made.fields["agent"] = told.result.agent_id
+    return made
 
 
-def _failure(call: Call, files: Files) -> list[Draft]:
+def _failure(told: Answered, files: Files) -> list[Draft]:
     """What was refused, or what no tool answered, touched nothing; a failed read is a place looked at."""
-    text = call.text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
-    error = verbatim(text, limit=ERROR_CHARACTERS_MAX)
+    call = told.call
+    text = told.text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
     if not (call.denied or _REFUSED.match(text)):
-        if call.tool in ("Read", "NotebookRead") and call.given.file:
-            name = files.name(call.given.file, call.cwd)
-            return [_touch(call, "file.read", name, hashed=True, text=error, error=True)]
-        if call.tool == "Bash" and call.given.command is not None:
-            return _shell(call, call.given.command, files)
-    failed = Draft("tool.failed", {"tool": call.tool, "call": call.id, "text": error}, error=True)
+        if call.tool in ("Read", "NotebookRead") and told.given.file:
+            return [touching.failed_read(call, told.given.file, files, text)]
+        if call.tool == "Bash" and told.given.command is not None:
+            return _shell(told, told.given.command, files)
+    failed = touching.failure(call, text)
     said = said_in_refusal(text) if call.denied else None
     if said is None:
         return [failed]
@@ -150,111 +126,53 @@ def _failure(call: Call, files: Files) -> list[Draft]:
 # -- Files ----------------------------------------------------------------------------------------------
 
 
-def _touch(
-    call: Call,
-    name: str,
-    path: str,
-    seen: Shown = _NOWHERE,
-    *,
-    tokens: int | None = None,
-    hashed: bool = False,
-    error: bool = False,
-    inner: bool = False,
-    **more: str | None,
-) -> Draft:
-    fields: dict[str, object] = {
-        "path": path,
-        "start_line": seen.start,
-        "end_line": seen.end,
-        "total_lines": seen.total,
-        "tokens": tokens,
-        "via": call.tool,
-        "call": call.id,
-    }
-    if hashed:
-        fields["content_hash"] = None if seen.text is None else _hash(seen.text)
-    fields |= {key: value for key, value in more.items() if value is not None}
-    return Draft(name, fields, error=error, inner=inner)
-
-
-def _hash(text: str) -> str:
-    return blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _read(call: Call, files: Files) -> list[Draft]:
-    file = call.result.file
-    path = (file and file.file_path) or call.given.file
+def _read(told: Answered, files: Files) -> list[Draft]:
+    file = told.result.file
+    path = (file and file.file_path) or told.given.file
     if path is None:
         return []
-    name = files.name(path, call.cwd)
     seen = None
     if file is not None and file.content is not None and file.start_line and file.num_lines is not None:
         total = file.total_lines or file.start_line + file.num_lines - 1
         seen = shown(file.content, start=file.start_line, count=file.num_lines, total=total)
     elif file is None:  # a subagent's record has no result beside the message
-        seen = numbered(call.text, limit=call.given.limit)
-    if seen is None and call.given.offset and call.given.limit:
-        seen = Shown(call.given.offset, call.given.offset + call.given.limit - 1)
-    seen = seen or Shown()
-    if seen.total is not None:
-        files.learn(name, seen.total)
-    return [_touch(call, "file.read", name, seen, tokens=_tokens(call.text), hashed=True)]
+        seen = numbered(told.text, limit=told.given.limit)
+    if seen is None and told.given.offset and told.given.limit:
+        seen = Shown(told.given.offset, told.given.offset + told.given.limit - 1)
+    return [touching.read(told.call, path, files, seen or Shown(), text=told.text)]
 
 
-def _edit(call: Call, files: Files, tally: Tally) -> list[Draft]:
-    path = call.result.file_path or call.given.file
+def _edit(told: Answered, files: Files, tally: Tally) -> list[Draft]:
+    path = told.result.file_path or told.given.file
     if path is None:
         return []
-    name = files.name(path, call.cwd)
-    tokens = _tokens(call.text)
-    hunks = call.result.structured_patch or []
-    if _is_new(call):
-        total = _written(call, tally)
-        files.learn(name, total)
-        seen = Shown(1, total, total) if total else Shown(total=total)
-        return [_touch(call, "file.create", name, seen, tokens=tokens)]
-    length = _grown(files.length(name), hunks)
-    files.learn(name, length)
-    places = [place for hunk in hunks[:STEPS_MAX] if (place := changed(hunk.lines, start=hunk.new_start or 1))]
-    if not places:
-        return [_touch(call, "file.edit", name, Shown(total=length), tokens=tokens)]
-    costs = [tokens, *[None] * len(places)]  # what was returned is counted once
-    return [
-        _touch(call, "file.edit", name, Shown(start, end, length), tokens=cost)
-        for (start, end), cost in zip(places, costs, strict=False)
-    ]
+    if _is_new(told):
+        return [touching.create(told.call, path, files, lines=_written(told, tally), text=told.text)]
+    return touching.edit(told.call, path, files, _hunks(told.result.structured_patch or ()), text=told.text)
 
 
-def _is_new(call: Call) -> bool:
-    if call.tool != "Write":
+def _is_new(told: Answered) -> bool:
+    if told.call.tool != "Write":
         return False
-    return call.result.type == "create" or (call.result.type is None and call.text.startswith("File created"))
+    return told.result.type == "create" or (told.result.type is None and told.text.startswith("File created"))
 
 
-def _written(call: Call, tally: Tally) -> int | None:
-    text = _text(call.result.content, tally) if call.lines is None else None
-    return call.lines if text is None else line_count(text)
+def _written(told: Answered, tally: Tally) -> int | None:
+    text = _text(told.result.content, tally) if told.lines is None else None
+    return told.lines if text is None else line_count(text)
 
 
-def _grown(length: int | None, hunks: Iterable[Hunk]) -> int | None:
-    """The length of a file after a patch. Without a patch nothing is known any more."""
-    changes = [hunk.new_lines - hunk.old_lines for hunk in hunks]
-    return max(0, length + sum(changes)) if length is not None and changes else None
+def _hunks(patch: Iterable[Patch]) -> list[Hunk]:
+    return [Hunk(hunk.new_lines - hunk.old_lines, changed(hunk.lines, start=hunk.new_start or 1)) for hunk in patch]
 
 
-def _list(call: Call, files: Files) -> Draft:
-    pattern = verbatim(call.given.pattern or "", limit=ERROR_CHARACTERS_MAX) or None
-    name = files.name(call.given.path or ".", call.cwd)
-    return _touch(call, "file.list", name, tokens=_tokens(call.text), pattern=pattern)
-
-
-def _grep(call: Call, files: Files, tally: Tally) -> list[Draft]:
+def _grep(told: Answered, files: Files, tally: Tally) -> list[Draft]:
     """Search hits: file names where only they were asked for, else the lines of `path:N:text`."""
-    pattern = call.given.pattern or ""
-    names = call.result.filenames or []
-    text = call.text
-    if call.result.mode == "content":
-        text = _text(call.result.content, tally) or text
+    pattern = told.given.pattern or ""
+    names = told.result.filenames or []
+    text = told.text
+    if told.result.mode == "content":
+        text = _text(told.result.content, tally) or text
     elif not names and text.startswith("Found "):
         names = text.split("\n")[1:]
     if names:
@@ -263,13 +181,10 @@ def _grep(call: Call, files: Files, tally: Tally) -> list[Draft]:
         return []
     else:
         # The same table as for `rg` in a shell. It compares paths as printed, mostly relative to the folder.
-        place = call.given.path or "."
-        place = place if text.startswith("/") else relative(place, root=call.cwd, cwd=call.cwd)
+        place = told.given.path or "."
+        place = place if text.startswith("/") else relative(place, root=told.call.cwd, cwd=told.call.cwd)
         found = steps(f"rg -n -e {shlex.quote(pattern)} -- {shlex.quote(place)}", output=text)
-    drafts = [_step(call, step, files, inner=False) for step in found[:STEPS_MAX]]
-    if drafts:
-        drafts[0].fields["tokens"] = _tokens(call.text)
-    return drafts
+    return touching.hits(told.call, found, files, text=told.text)
 
 
 def _text(raw: msgspec.Raw, tally: Tally) -> str | None:
@@ -279,91 +194,22 @@ def _text(raw: msgspec.Raw, tally: Tally) -> str | None:
         return None
 
 
-def _tokens(text: str) -> int | None:
-    return about(text) if text else None
-
-
 # -- The shell ------------------------------------------------------------------------------------------
 
 
-def _shell(call: Call, command: str, files: Files) -> list[Draft]:
-    """A command, the files it touched and the commits it made."""
-    code = _EXIT_CODE.match(call.text) if call.failed else None
-    printed = call.text[code.end() :] if code else call.text
-    if call.result.stdout is not None:
-        printed = call.result.stdout
-    ok = not call.failed
-    hidden = call.result.background_task_id is not None or printed.startswith(_MOVED_AWAY)
-    found = steps(
+def _shell(told: Answered, command: str, files: Files) -> list[Draft]:
+    ok = not told.call.failed
+    code = None if ok else _EXIT_CODE.match(told.text)
+    printed = told.text[code.end() :] if code else told.text
+    if told.result.stdout is not None:
+        printed = told.result.stdout
+    hidden = told.result.background_task_id is not None or printed.startswith(_MOVED_AWAY)
+    return touching.shell(
+        told.call,
         command,
-        output=None if hidden else printed,
+        files,
+        printed=None if hidden else printed,
         ok=ok,
-        lines_of=lambda path: files.length(files.name(path, call.cwd)),
+        exit_code=int(code[1]) if code else 0 if ok and not hidden else None,
+        text=told.text,
     )
-    fields: dict[str, object] = {
-        "command": verbatim(command, limit=COMMAND_CHARACTERS_MAX),
-        "ok": ok,
-        "exit_code": int(code[1]) if code else 0 if ok and not hidden else None,
-        "tokens": _tokens(call.text) or 0,
-        "via": call.tool,
-        "call": call.id,
-    }
-    if len(found) > STEPS_MAX:
-        fields["steps_left_out"] = len(found) - STEPS_MAX
-    shares = None if hidden else _shares(found, printed)
-    made = [Draft("shell.run", fields, error=not ok)]
-    for index, step in enumerate(found[:STEPS_MAX]):
-        made.append(_step(call, step, files, text=shares[index] if shares else None))
-    for commit in commits(command, output=printed, ok=ok):
-        message = verbatim(commit.message, limit=COMMAND_CHARACTERS_MAX)
-        mark: dict[str, object] = {"text": message, "tags": ["commit"]}
-        if commit.sha is not None:
-            mark["sha"] = commit.sha
-        made.append(Draft(MARK, mark, "agent", inner=True))
-    return made
-
-
-def _step(call: Call, step: ShellStep, files: Files, *, text: str | None = None, inner: bool = True) -> Draft:
-    name = files.name(step.path, call.cwd)
-    total = files.length(name) if step.revision is None else None
-    start, end = step.start_line, step.end_line
-    if start is not None and end is None:
-        end = total
-    if step.from_end is not None and total is not None:
-        start, end = max(1, total - step.from_end + 1), total
-    if step.operation in ("edit", "create"):
-        files.learn(name, None)
-    pattern = None if step.pattern is None else verbatim(step.pattern, limit=ERROR_CHARACTERS_MAX)
-    return _touch(
-        call,
-        f"file.{step.operation}",
-        name,
-        Shown(start, end, total, text),
-        tokens=None if text is None else about(text),
-        hashed=step.operation == "read",
-        inner=inner,
-        pattern=pattern,
-        revision=step.revision,
-    )
-
-
-def _shares(found: Sequence[ShellStep], printed: str) -> list[str] | None:
-    """Which part of the output belongs to which read; None unless the reads explain every line of it."""
-    counts = [_count(step) for step in found]
-    texts = printed.removesuffix("\n").split("\n")
-    if not found or None in counts or sum(count or 0 for count in counts) != len(texts):
-        return None
-    shares: list[str] = []
-    end = 0
-    for step, count in zip(found, counts, strict=True):
-        begin, end = end, end + (count or 0)
-        share = "\n".join(texts[begin:end])
-        plain = numbered(share, limit=count)
-        shares.append(plain.text if plain and plain.text is not None and plain.start == step.start_line else share)
-    return shares
-
-
-def _count(step: ShellStep) -> int | None:
-    if step.operation != "read" or step.start_line is None or step.end_line is None:
-        return None
-    return step.end_line - step.start_line + 1

@@ -92,6 +92,14 @@ class Shape(Generic[T]):
         except (ValueError, RecursionError):
             return self._mend(bytes(encoded), tally)
 
+    def fit(self, value: object, tally: Tally) -> T | None:
+        """The same for a JSON value that somebody decoded; None if it is of another kind."""
+        try:
+            fitted = _fit_one(_clean(value), self._info, tally)
+        except RecursionError:
+            return None
+        return None if fitted is _MISFIT else fitted  # type: ignore[return-value]  # as in _mend
+
     def _mend(self, encoded: bytes, tally: Tally) -> T:
         try:
             text = encoded.strip(b"\0 \t\r\n").decode("utf-8", "replace")
@@ -101,6 +109,18 @@ class Shape(Generic[T]):
         if value is _MISFIT:
             raise ValueError(f"expected {type(self._info).__name__.removesuffix('Type').lower()}, got {text[:20]!r}")
         return value  # type: ignore[return-value]  # _fit built it from the type's own description
+
+
+def value_of(encoded: bytes | msgspec.Raw) -> object:
+    """Any JSON value, mended where that helps; None where there is none."""
+    try:
+        return msgspec.json.decode(encoded)
+    except (ValueError, RecursionError):
+        text = bytes(encoded).strip(b"\0 \t\r\n").decode("utf-8", "replace")
+    try:
+        return _clean(json.loads(text, strict=False))
+    except (ValueError, RecursionError):
+        return None
 
 
 _MISFIT = object()
@@ -128,6 +148,9 @@ def _fit_one(value: object, info: inspect.Type, tally: Tally) -> object:
             return cls(**{name: fitted for name, fitted in given.items() if fitted is not _MISFIT})
         case inspect.ListType(item_type=item_type) if isinstance(value, list):
             return [fitted for item in value if (fitted := _fit(item, item_type, tally)) is not _MISFIT]
+        case inspect.DictType(value_type=value_type) if isinstance(value, dict):
+            pairs = ((key, _fit(child, value_type, tally)) for key, child in value.items())
+            return {key: fitted for key, fitted in pairs if fitted is not _MISFIT}
         case inspect.RawType():
             return msgspec.Raw(msgspec.json.encode(value))
         case inspect.StrType() if isinstance(value, str):
@@ -136,6 +159,8 @@ def _fit_one(value: object, info: inspect.Type, tally: Tally) -> object:
             return value
         case inspect.IntType(ge=low, le=high) if isinstance(value, int) and not isinstance(value, bool):
             return value if (low is None or value >= low) and (high is None or value <= high) else _MISFIT
+        case inspect.FloatType() if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
         case inspect.DateTimeType() if isinstance(value, str):
             return _moment(value)
         case inspect.NoneType() if value is None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import msgspec
+
+from mica.crystallize.shapes import verb_class
+from mica.llm.prices import Prices
+from mica.model import Event
 from mica.observe.past_trees import PastTrees
+from mica.select.navigation.gate import worth_saying
 from mica.select.navigation.navigating import document
 from mica.select.navigation.navigator import Navigator
 from mica.select.navigation.past import Task
 from mica.select.navigation.places import Place
 from mica.select.navigation.signals import Question
 from mica.select.navigation.tree import Document
-from mica.select.replaying import Guess, Predicted
-from mica.walks import Walk
+from mica.select.replaying import Guess, Predicted, Replay, replay
+from mica.walks import Walk, walks_of
 
 GUESSES = 80  # files of one task whose probability is checked
 
@@ -29,11 +37,9 @@ class Rewalking:
         self,
         trees: PastTrees | None,
         *,
-        gate: Callable[[Navigator, Question, Sequence[Place]], Sequence[Place]],
         render: Callable[[Sequence[Place]], str],
     ) -> None:
         self._trees = trees
-        self._gate = gate
         self._render = render
         self._navigator = Navigator()
         self._sessions: dict[str, list[Walk]] = defaultdict(list)
@@ -47,7 +53,7 @@ class Rewalking:
                 self._navigator.tree.put(file.path, document(file.text, size_bytes=file.size_bytes))
         question = Question(text=walk.prompt, session=self._session(walk))
         places = self._navigator.rank(question, limit=GUESSES)
-        offered = self._gate(self._navigator, question, places)
+        offered = worth_saying(walk.prompt, places)
         if walk.session is not None:
             self._sessions[walk.session].append(walk)
         return Predicted(
@@ -78,6 +84,32 @@ class Rewalking:
             for each in earlier
         ]
         return tuple(files for files in before if files)
+
+
+def rewalked(
+    events: Sequence[Event],
+    root: Path | None,
+    *,
+    render: Callable[[Sequence[Place]], str],
+    prices: Prices,
+    on_progress: Callable[[int], None],
+) -> Replay:
+    """The account of all walks in these events, over the repository at `root` as it was at each of them."""
+    walks = walks_of(events)
+    try:
+        trees = None if root is None else PastTrees(root)
+        missing = (
+            {} if trees else {"files": "the directory of these sessions is not here; only files once opened count"}
+        )
+    except (OSError, subprocess.SubprocessError):
+        trees, missing = None, {"git": f"{root} has no git history; only files that were once opened can be offered"}
+    try:
+        predictor = Rewalking(trees, render=render)
+        told = replay(walks, predictor, prices=prices, shape=verb_class, on_progress=on_progress)
+    finally:
+        if trees is not None:
+            trees.close()
+    return msgspec.structs.replace(told, missing=missing)
 
 
 def _guess(place: Place) -> Guess:

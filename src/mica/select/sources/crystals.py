@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from mica.crystals import Crystal, CrystalQuery, crystal_of, in_one_piece
@@ -75,18 +74,15 @@ class Crystals:
         best = sorted(scored, key=lambda pair: (-pair[0], pair[1].number, pair[1].id))[:OFFERED_MAX]
         if not best:
             return []
-        marks = [hit.mark.id for hit in await question.hits()]
-        above = await self._above([*marks, *(crystal.id for _, crystal in best)])
+        ids = {hit.position: hit.id for hit in await question.hits()}
+        ids |= {crystal.position or 0: crystal.id for _, crystal in best}
+        above = await self._store.above(list(ids))
         return [
-            _passage(crystal, score * BESIDE_MARKS, [each for each, over in above.items() if crystal.id in over])
+            _passage(
+                crystal, score * BESIDE_MARKS, [ids[each] for each, over in above.items() if crystal.position in over]
+            )
             for score, crystal in best
         ]
-
-    async def _above(self, identifiers: Iterable[EventId]) -> Mapping[EventId, frozenset[EventId]]:
-        """The crystals that rest on each of these."""
-        wanted = list(dict.fromkeys(identifiers))
-        found = await asyncio.gather(*(self._store.citing([each]) for each in wanted))
-        return {each: frozenset(over) for each, over in zip(wanted, found, strict=True)}
 
 
 def recency(at: datetime, now: datetime) -> float:

@@ -1,0 +1,184 @@
+"""What does a hook cost the agent that waits for it, beside a bare interpreter?
+
+    python bench/hooks.py
+
+Every round runs each hook once, in turn with `python -I -S -c pass` of the same interpreter, and takes the CPU time of
+the child (user and system). Observing hooks append a line, answering hooks also print a brief of 9,000 characters or
+score a prompt against 2,000 terms. `file` is the program run as one file, which Python compiles each time; `launcher`
+imports it compiled. Every line must be in the spool, and an ingest must store each once. What an ingest in the
+background costs is shown beside it: nobody waits for it. The last line of the output is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import mica
+from _table import check, finish, machine, median, percentile, show
+from mica import hook
+from mica.model import EventQuery
+from mica.observe.launcher import write_launcher
+from mica.observe.spool import Hints, Place, SessionAnswer, Spools, hooks_folder
+from mica.store.space import space_of
+
+BARE = "python -I -S -c pass"
+TERMS, PLACES = 2_000, 200
+
+
+class Stage:
+    """A user, a project and the payloads that an agent sends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "data"
+        self.project = folder / "shop"
+        (self.project / ".git").mkdir(parents=True)
+        self.spools = Spools(hooks_folder(space_of(self.project, home=self.home).file))
+        self.off = folder / "off"
+        (self.off / ".git").mkdir(parents=True)
+        Spools(hooks_folder(space_of(self.off, home=self.home).file)).switch(on=False)
+        places = tuple(Place(path=f"src/{n}.py", text=f"- src/{n}.py:1-40, read in 3 sessions") for n in range(PLACES))
+        terms = {f"word{n}": tuple((n * k % PLACES, 0.5) for k in range(1, 6)) for n in range(TERMS)}
+        self.spools.answer(hook.PROMPT_ANSWER, Hints(places=places, terms=terms, gate=0.4, holdout=0.0))
+        self.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
+        (self.home / hook.COMMAND.decode()).write_text("/bin/true\ningest\n")  # starting an ingest is part of the cost
+
+    def payload(self, event: str) -> dict[str, object]:
+        told: dict[str, object] = {"session_id": "s1", "prompt_id": "p1", "hook_event_name": event}
+        if event == "PostToolUse":
+            content = "".join(f"    value = compute({number})  # line {number}\n" for number in range(400))
+            file = {
+                "filePath": f"{self.project}/a.py",
+                "content": content,
+                "numLines": 400,
+                "startLine": 1,
+                "totalLines": 401,
+            }
+            told |= {"tool_name": "Read", "tool_input": {"file_path": f"{self.project}/a.py"}}
+            told |= {"tool_response": {"type": "text", "file": file}}
+        elif event == "UserPromptSubmit":
+            told |= {"prompt": "please fix word7 and word11 of the login " * 5}
+        elif event == "Stop":
+            told |= {"last_assistant_message": "All done. " * 100}
+        return told
+
+
+def cpu_ms(command: Sequence[str], payload: Mapping[str, object] | None, stage: Stage, *, folder: Path) -> float:
+    """CPU milliseconds of a child that reads a payload; its output is thrown away, as an agent would read it."""
+    environment = {"HOME": str(stage.home), "MICA_HOME": str(stage.home), "MICA_SEMANTIC": "off"}
+    environment |= {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}  # the hook ignores it
+    raw = b"" if payload is None else json.dumps({**payload, "cwd": str(folder)}, separators=(",", ":")).encode()
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as output:
+        stdin.write(raw)
+        stdin.seek(0)
+        streams = [
+            (os.POSIX_SPAWN_DUP2, stdin.fileno(), 0),
+            *((os.POSIX_SPAWN_DUP2, output.fileno(), n) for n in (1, 2)),
+        ]
+        before = Path.cwd()
+        os.chdir(folder)
+        process = os.posix_spawn(command[0], list(command), environment, file_actions=streams)
+        os.chdir(before)
+        _, status, usage = os.wait4(process, 0)
+        check(status == 0, f"{' '.join(command)} ends well")
+        output.seek(0)
+        said = output.read()
+    if payload is not None and folder == stage.project:
+        answers = payload["hook_event_name"] in (*hook.STARTS, *hook.PROMPTS)
+        check(bool(said) == answers, f"{payload['hook_event_name']} is answered, or not: {said[:100]!r}")
+    return (usage.ru_utime + usage.ru_stime) * 1_000
+
+
+async def ingested(stage: Stage) -> tuple[int, int]:
+    """The lines that an ingest read, and the tool calls that are stored."""
+    settings = mica.load_settings({"HOME": str(stage.home), "MICA_HOME": str(stage.home), "MICA_SEMANTIC": "off"})
+    async with mica.open(space_of(stage.project, home=stage.home).file, settings=settings) as memory:
+        done = await memory.ingest()
+        return done.lines, len(await memory.events(EventQuery(names=("file.read",), limit=None)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="40 rounds in place of 200")
+    rounds = 40 if parser.parse_args().quick else 200
+
+    python = sys.executable
+    with tempfile.TemporaryDirectory(prefix="mica-bench-") as temporary:
+        stage = Stage(Path(temporary))
+        ways = {
+            "file": [python, "-I", "-S", str(Path(hook.__file__))],
+            "launcher": [python, "-I", "-S", str(write_launcher(Path(temporary) / "bin"))],
+        }
+        events = {
+            "PostToolUse": "observing",
+            "Stop": "observing",
+            "SessionStart": "answering",
+            "UserPromptSubmit": "answering",
+        }
+        times: dict[str, list[float]] = {BARE: []}
+        calls = 0
+        for number in range(rounds + 1):
+            times[BARE].append(cpu_ms([python, "-I", "-S", "-c", "pass"], None, stage, folder=stage.project))
+            for way, command in ways.items():
+                for event in events:
+                    payload = stage.payload(event) | {"tool_use_id": f"t{number}-{way}"}
+                    cost = cpu_ms([*command, "claude", event], payload, stage, folder=stage.project)
+                    times.setdefault(f"{event} ({way})", []).append(cost)
+                    calls += 1
+                payload = stage.payload("PostToolUse")
+                times.setdefault(f"switched off ({way})", []).append(
+                    cpu_ms([*command, "claude", "PostToolUse"], payload, stage, folder=stage.off)
+                )
+        times = {name: values[1:] for name, values in times.items()}  # the first round writes bytecode
+        lines, reads = asyncio.run(ingested(stage))
+        check(lines == calls, f"every event is in the spool: {lines} of {calls}")
+        check(reads == 2 * (rounds + 1), f"every call is stored once: {reads} of {2 * (rounds + 1)}")
+        files = list((stage.home / "spaces").glob("off-*/spool/*"))
+        check(not files, "what is switched off writes nothing")
+        command = [python, "-P", "-m", "mica", "ingest"]
+        ingest = median([cpu_ms(command, None, stage, folder=stage.project) for _ in range(3)])
+
+    bare = times[BARE]
+    print(f"{machine()}; {calls:,} events, all stored once")
+    rows = [
+        (
+            name,
+            f"{percentile(values, 0.5):.1f}",
+            f"{percentile(values, 0.95):.1f}",
+            f"{median(values) / median(bare):.2f}",
+            f"{percentile(values, 0.95) / percentile(bare, 0.95):.2f}",
+        )
+        for name, values in times.items()
+    ]
+    show(f"{rounds} rounds in turn, CPU ms", ("", "p50", "p95", "p50 / bare", "p95 / bare"), rows)
+    print(f"\n  an ingest in the background, for which nobody waits: {ingest:.0f} ms CPU")
+
+    def worst(kind: str, way: str, share: float) -> float:
+        """The dearest hook of a kind, as a multiple of the bare interpreter."""
+        costs = [percentile(times[f"{event} ({way})"], share) for event, of in events.items() if of == kind]
+        return max(costs) / percentile(bare, share)
+
+    numbers: dict[str, float | int] = {
+        "bare_ms": median(bare),
+        "ingest_ms": ingest,
+        "n": calls,
+        "lost": 0,
+        "doubled": 0,
+    }
+    for way in ways:
+        suffix = "" if way == "launcher" else f"_{way}"
+        for kind in ("observing", "answering"):
+            numbers[f"{kind}{suffix}"] = worst(kind, way, 0.5)
+            numbers[f"{kind}_p95{suffix}"] = worst(kind, way, 0.95)
+        numbers[f"off_ms{suffix}"] = median(times[f"switched off ({way})"]) - median(bare)
+    finish(numbers)
+
+
+if __name__ == "__main__":
+    main()

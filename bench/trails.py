@@ -1,0 +1,139 @@
+"""Do learned trails meet later work, where exact sets of files do not? (TA-01)
+
+    python bench/trails.py SESSIONS.jsonl
+    python bench/trails.py SESSIONS.jsonl --git HISTORY.jsonl
+
+Walks in the order of time. Before each task of the test sessions, or each of the last 500 commits, trails are learned
+from what had ended by then, and from nothing else. A task *meets* a trail when it goes on to touch all of its files;
+it meets an exact set when earlier tasks touched the same files and no others. Both must have been walked as often as a
+candidate needs, three times. Only tasks of two files or more can do either. `chosen` is told from the prompt alone,
+before any file is touched: its precision is the share of a chosen trail's files that the task touched. The last line of
+the output is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from _table import finish, machine, measured, show
+from _walks import commits, sessions, walks
+from mica.crystallize.trails import learned, run_of
+from mica.select.trails import choose
+from mica.settings import TrailSettings
+from mica.trails import Trail, walked
+from mica.walks import Walk
+
+COMMITS_TESTED = 500
+COMMITS_APART = 25  # between two lessons: learning 5,000 commits anew for each of 500 shows nothing more
+SIZES = (2, 3, 4, 5)  # a trail of at least so many files
+
+
+class Tally(msgspec.Struct):
+    """What came of the tasks."""
+
+    tasks: int = 0
+    exact_once: int = 0  # the very set was touched before
+    exact: int = 0  # often enough to be a candidate
+    met: int = 0
+    met_by_size: dict[int, int] = {}
+    chosen: int = 0  # tasks for which a trail was chosen
+    chosen_met: int = 0  # of those, that touched all of its files
+    chosen_hit: int = 0  # that touched one at least
+    files: int = 0  # of chosen trails
+    files_touched: int = 0
+
+    def add(self, walk: Walk, past: Sequence[Walk], trails: Sequence[Trail], gates: TrailSettings) -> None:
+        touched = run_of(walk).paths
+        if len(touched) < 2:
+            return
+        self.tasks += 1
+        same = sum(set(run_of(each).paths) == set(touched) for each in past)
+        self.exact_once += same > 0
+        self.exact += same >= gates.runs
+        met = [trail for trail in trails if walked(trail.paths, touched) == 1]
+        self.met += bool(met)
+        for size in SIZES:
+            longest = max((len(trail.paths) for trail in met), default=0)
+            self.met_by_size[size] = self.met_by_size.get(size, 0) + (longest >= size)
+        for choice in choose(walk.prompt, trails, gates=gates, limit=1):
+            share = walked(choice.trail.paths, touched)
+            self.chosen += 1
+            self.chosen_met += share == 1
+            self.chosen_hit += share > 0
+            self.files += len(choice.trail.paths)
+            self.files_touched += round(share * len(choice.trail.paths))
+
+
+def recurring(past: Sequence[Walk], gates: TrailSettings) -> list[Trail]:
+    """The trails that were walked as often, and in as many sessions, as a candidate needs; outcomes are unknown."""
+    return [
+        trail for trail in learned(past, gates=gates) if trail.runs >= gates.runs and trail.sessions >= gates.sessions
+    ]
+
+
+def replayed(every: Sequence[Walk], tested: Sequence[Walk], gates: TrailSettings, *, apart: int) -> Tally:
+    tally = Tally(met_by_size={})
+    trails: list[Trail] = []
+    for number, walk in enumerate(tested):
+        past = [each for each in every if each.ended_at < walk.at]
+        if number % apart == 0:
+            trails = recurring(past, gates)
+        tally.add(walk, past, trails, gates)
+    return tally
+
+
+def report(name: str, tally: Tally) -> dict[str, float | int]:
+    tasks = max(1, tally.tasks)
+    rows = [
+        ["an exact set of files, touched once before", f"{tally.exact_once}", f"{tally.exact_once / tasks:.1%}"],
+        ["an exact set of files, three times", f"{tally.exact}", f"{tally.exact / tasks:.1%}"],
+        ["a trail walked three times", f"{tally.met}", f"{tally.met / tasks:.1%}"],
+        *[
+            [f"  of {size} files or more", f"{count}", f"{count / tasks:.1%}"]
+            for size, count in tally.met_by_size.items()
+        ],
+    ]
+    show(f"{name}: {tally.tasks} later tasks meet …", ["", "tasks", "share"], rows)
+    precision = tally.files_touched / tally.files if tally.files else 0.0
+    print(
+        f"  chosen from the prompt alone for {tally.chosen} ({tally.chosen / tasks:.1%}): {precision:.1%} of its files "
+        f"were touched, at least one in {tally.chosen_hit}, all in {tally.chosen_met}"
+    )
+    times = tally.met / tally.exact if tally.exact else float(tally.met)
+    print(f"  trails meet {times:.1f} times as many tasks as exact sets" + ("" if tally.exact else " (none met)"))
+    return {
+        f"{name}_tasks": tally.tasks,
+        f"{name}_exact_once": tally.exact_once,
+        f"{name}_exact": tally.exact,
+        f"{name}_trails": tally.met,
+        f"{name}_times": times,
+        f"{name}_chosen": tally.chosen,
+        f"{name}_precision": precision,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sessions", type=Path)
+    parser.add_argument("--git", type=Path)
+    given = parser.parse_args()
+    gates = TrailSettings()
+    recorded = sessions(given.sessions)
+    every = [walk for session in recorded for walk in walks(session)]
+    tested = [walk for session in recorded if session.split == "test" for walk in walks(session)]
+    print(machine())
+    numbers = report("sessions", replayed(every, tested, gates, apart=1))
+    if given.git is not None:
+        history = commits(given.git)
+        numbers |= report("commits", replayed(history, history[-COMMITS_TESTED:], gates, apart=COMMITS_APART))
+        _, cost = measured(lambda: recurring(history, gates))
+        print(f"\n  learning {len(history):,} commits: {cost.cpu_s:.1f} s CPU")
+        numbers["learn_s"] = cost.cpu_s
+    finish(numbers)
+
+
+main()

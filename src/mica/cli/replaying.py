@@ -1,0 +1,110 @@
+"""replay: what offering paths would have been worth, walked again over one's own history."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from mica.cli.output import Output, json_option, reading, store_options, target
+from mica.cli.planning import Place, planned
+from mica.errors import InvalidInput
+from mica.inject.accounts import charts, facts, page
+from mica.memory import Memory
+from mica.memory import open as open_memory
+from mica.select.replaying import Replay, together
+from mica.settings import Settings, load_settings
+
+SHAPES_SHOWN = 6
+LOSSES_SHOWN = 3
+
+
+@click.command()
+@click.argument("path", type=click.Path(exists=True, path_type=Path), required=False)
+@click.option(
+    "--root", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The repository of the tasks."
+)
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write one page with charts and every task."
+)
+@click.option("--svg", type=click.Path(file_okay=False, path_type=Path), help="Write the charts into this folder.")
+@store_options
+@json_option
+def replay(
+    path: Path | None,
+    *,
+    root: Path | None,
+    html: Path | None,
+    svg: Path | None,
+    store: str | None,
+    space: str | None,
+    as_json: bool,
+) -> None:
+    """Walk your own history again, task by task, and tell what naming files in advance would have saved and wasted.
+
+    Each task is predicted with what was known when it was asked; files are those of the git history at that time.
+    PATH names transcripts to read instead of this space; nothing of them is kept.
+
+    Example: mica replay --html replay.html
+    """
+    settings = load_settings()
+    output = Output(as_json=as_json)
+    told = asyncio.run(_told(path, root, settings=settings, place=target(settings, store, space)))
+    if html is not None:
+        html.write_text(page(told), encoding="utf-8")
+    if svg is not None:
+        svg.mkdir(parents=True, exist_ok=True)
+        for name, drawn in charts(told).items():
+            (svg / f"{name}.svg").write_text(drawn, encoding="utf-8")
+    output.show({"verdict": told.verdict, "replay": told}, lambda console: _show(console, told, html=html))
+
+
+async def _told(path: Path | None, root: Path | None, *, settings: Settings, place: Path | str) -> Replay:
+    if path is None:
+        async with reading(place, settings=settings) as memory:
+            return await _replayed(memory, root)
+    found = planned([Place(path)], settings=settings, into=None)
+    if not found.plans:
+        raise InvalidInput(f"{path} holds no transcript; `mica import --help` names the clients whose files are read")
+    told: list[Replay] = []
+    for plan in found.plans:  # projects do not learn from each other
+        async with open_memory(":memory:", settings=settings) as memory:
+            await memory.import_transcripts(plan.files, root=plan.roots)
+            told.append(await _replayed(memory, root))
+    return together(told)
+
+
+async def _replayed(memory: Memory, root: Path | None) -> Replay:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Walking")
+        return await memory.replay_walks(
+            root=root, on_progress=lambda done: progress.update(task, description=f"Walked {done:,} tasks")
+        )
+
+
+def _show(console: Console, told: Replay, *, html: Path | None) -> None:
+    for name, reason in told.missing.items():
+        click.echo(f"mica: {name}: {reason}", err=True)
+    console.print(f"[bold]{escape(told.verdict)}[/]", soft_wrap=True)
+    for said in facts(told):
+        console.print(escape(said), soft_wrap=True)
+    if told.baselines:
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        for column in ("before the first edit (median)", "tasks", "tokens", "calls", "seconds"):
+            table.add_column(column, justify="left" if column[0] == "b" else "right")
+        for shape in told.baselines[:SHAPES_SHOWN]:
+            figures = (shape.tasks, shape.median_tokens, shape.median_calls, shape.median_seconds)
+            table.add_row(escape(shape.shape), *(f"{figure:,.0f}" for figure in figures))
+        console.print(table)
+    worst = sorted((row for row in told.rows if row.net_tokens < 0), key=lambda row: row.net_tokens)[:LOSSES_SHOWN]
+    for row in worst:
+        prompt = " ".join(row.prompt.split())[:60]
+        console.print(f"  [red]{row.net_tokens:+,}[/]  {escape(prompt)}  [dim]offered {len(row.offered)}[/]")
+    if html is not None:
+        console.print(f"Every task stands in {escape(str(html))}.", soft_wrap=True)

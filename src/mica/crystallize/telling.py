@@ -1,0 +1,132 @@
+"""What people and rules said of trails, read from the events in which they said it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from mica.model import Event, EventId, EventQuery
+from mica.store.protocol import Store
+from mica.trails import (
+    CREATED,
+    CRYSTALLIZED,
+    MEASURED,
+    RENAMED,
+    RESUMED,
+    SUSPENDED,
+    By,
+    Measured,
+    key_of,
+)
+from mica.walks import Step
+
+
+class Said(msgspec.Struct, kw_only=True):
+    """A trail that was named."""
+
+    key: str
+    keys: tuple[str, ...] = ()  # others by which it was known when it was named
+    slug: str
+    shape: str = ""
+    description: str = ""
+    steps: tuple[Step, ...]
+    by: By
+    version: int
+    at: datetime
+    suspended: str | None = None
+    measured: Measured | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(step.pattern or step.path for step in self.steps))
+
+
+class Naming(msgspec.Struct, frozen=True, kw_only=True):
+    """What `trail.created` and `trail.crystallized` hold."""
+
+    slug: str
+    steps: tuple[Step, ...]
+    key: str = ""
+    keys: tuple[str, ...] = ()
+    shape: str = ""
+    description: str = ""
+    by: By = "user"
+    version: int = 1
+    exact: str = ""
+    walks: tuple[EventId, ...] = ()  # whose prompts its name and description are made of
+
+    @property
+    def cites(self) -> frozenset[EventId]:
+        """Every event that it names."""
+        return frozenset([*self.walks, *(step.event for step in self.steps)])
+
+
+def said_in(events: Iterable[Event]) -> list[Said]:
+    """The trails that these events name, as they were named first; what cannot be read says nothing."""
+    found: dict[str, Said] = {}
+    owner: dict[str, str] = {}  # of every key that a named trail has
+    for event in events:
+        if event.name in (CREATED, CRYSTALLIZED):
+            _name(event, found, owner)
+            continue
+        data = event.data
+        key = owner.get(str(data.get("key")))
+        said = found.get(key) if key is not None else None
+        if said is None:
+            continue
+        if event.name == RENAMED and isinstance(slug := data.get("slug"), str):
+            said.slug = slug
+        elif event.name == SUSPENDED:
+            said.suspended = str(data.get("reason") or "by hand")
+        elif event.name == RESUMED:
+            said.suspended = None
+        elif event.name == MEASURED:
+            said.measured = _measured(event) or said.measured
+    return list(found.values())
+
+
+def _name(event: Event, found: dict[str, Said], owner: dict[str, str]) -> None:
+    try:
+        naming = msgspec.json.decode(event.body, type=Naming)
+    except msgspec.DecodeError:
+        return
+    if not naming.steps:
+        return
+    key = naming.key or key_of(step.pattern or step.path for step in naming.steps)
+    known = found.get(owner.get(key, ""))
+    said = Said(
+        key=known.key if known is not None else key,
+        keys=tuple(dict.fromkeys([*(known.keys if known else ()), *naming.keys])),
+        slug=naming.slug,
+        shape=naming.shape,
+        description=naming.description,
+        steps=naming.steps,
+        by=naming.by,
+        version=naming.version,
+        at=known.at if known is not None else event.at,
+        suspended=known.suspended if known is not None else None,
+        measured=known.measured if known is not None else None,
+    )
+    found[said.key] = said
+    owner |= dict.fromkeys((said.key, key, *said.keys), said.key)
+
+
+async def naming(store: Store, identifiers: Iterable[EventId]) -> list[EventId]:
+    """Every event that names a trail by what it took from one of these."""
+    wanted = frozenset(identifiers)
+    found = []
+    for event in await store.events(EventQuery(names=(CREATED, CRYSTALLIZED), limit=None)):
+        with suppress(msgspec.DecodeError):
+            if not wanted.isdisjoint(msgspec.json.decode(event.body, type=Naming).cites):
+                found.append(event.id)
+    return found
+
+
+def _measured(event: Event) -> Measured | None:
+    try:
+        return msgspec.json.decode(event.body, type=Measured)
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,586 @@
+"""`mica-hook CLIENT EVENT`: what a coding agent runs at its events. One file, standard library, no import of mica.
+
+It appends what happened to a spool, which the next mica process ingests, and at the start of a session and at a prompt
+prints what was rendered beforehand. It exits 0 and is silent whatever happens; reasons stand in `failures.jsonl`.
+
+Agents wait for it, so it costs little more than the interpreter: `posix`, `_json` and `_signal` are the C halves of
+`os`, `json` and `signal`, whose Python halves take as long to import as the interpreter to start. Paths are bytes here.
+"""
+
+from __future__ import annotations
+
+import posix
+import sys
+import time
+
+TIME_LIMIT_S = 1.0  # Codex gives the end of a session one second, Claude Code one and a half
+PAYLOAD_BYTES_MAX = 16 * 2**20  # a payload holds a file or an output, and clients cut both long before
+FAILURES_BYTES_MAX = 64 * 1024  # some 300 reasons; then the oldest half goes
+ANSWER_CHARACTERS_MAX = 9_500  # beyond 10,000 clients move the text into a file, or drop it
+ANSWERS_BYTES_MAX = 4 * 2**20
+OFFERS_MAX = 5  # paths at a prompt: more were measured to cost more than they save
+CHILD_LIMIT_S = 300  # of the ingest child; what it has not done, the next does
+CHILD_PAUSE_S = 30  # between two children at the ends of turns
+
+HOOKS = b"-hooks"  # behind the name of a space's file: the folder of all that is below
+SPOOL, FAILURES, OFF, NO_PROMPTS = b"spool", b"failures.jsonl", b"off", b"no-prompts"
+SESSION_ANSWER, PROMPT_ANSWER, CHILD = b"session.json", b"prompt.json", b"child"
+COMMAND = b"ingest-command"  # in the data folder: the words that start the ingest child, one on each line
+
+CLIENTS = ("claude", "codex", "gemini", "copilot", "opencode", "cursor")
+STARTS = ("SessionStart", "sessionStart", "session", "session.created")
+PROMPTS = ("UserPromptSubmit", "BeforeAgent", "userPromptSubmitted", "beforeSubmitPrompt", "prompt", "chat.message")
+ENDS = ("Stop", "AfterAgent", "agentStop", "stop", "session.idle", "SessionEnd", "sessionEnd")
+COMPACTS = ("preCompact",)  # Cursor starts no session after it: the next prompt is answered in its place
+# What is not worth a line: it repeats another event, or says nothing of where an agent goes.
+PASSED_OVER = frozenset(
+    "PreToolUse BeforeTool preToolUse tool.execute.before PostToolBatch PermissionRequest permissionRequest "
+    "PermissionDenied Notification MessageDisplay InstructionsLoaded BeforeModel AfterModel BeforeToolSelection "
+    "PreCompress beforeShellExecution beforeMCPExecution beforeReadFile afterAgentThought system.transform "
+    "experimental.chat.system.transform FileChanged CwdChanged ConfigChange Elicitation ElicitationResult".split()
+)
+SAID = frozenset(
+    "prompt initial_prompt initialPrompt last_assistant_message prompt_response compact_summary custom_instructions "
+    "command_args session_title attachments text".split()
+)
+NEVER_KEPT = ("user_email", "originalFile", "originalContent", "permission_suggestions")
+
+
+class _Failed(Exception):
+    """Why nothing was observed or answered."""
+
+
+class Here:
+    """Where a hook writes: known step by step, so that a failure is recorded as near as possible."""
+
+    client = event = ""
+    home = directory = b""
+    hooks = b""  # the folder of the space
+
+
+def main(words: list[str] | None = None) -> None:
+    """The `mica-hook` command. It never returns, and always exits 0."""
+    here = Here()
+    try:
+        _limit_time(here)
+        answer = respond(sys.argv[1:] if words is None else words, posix.environ, _stdin(), here)
+        if answer:
+            _write(1, answer.encode())
+        _start_child(here)
+    except BaseException as error:  # noqa: BLE001 - an agent must never stop for its memory
+        _record(here, error)
+    posix._exit(0)
+
+
+def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here: Here) -> str:
+    """Observe one event; returns what the client is to be told, in its own shape, or nothing."""
+    if environment.get(b"MICA_DISABLE", b"0") not in (b"", b"0") or environment.get(b"MICA_CHILD"):
+        return ""
+    client, event = _asked(words)
+    here.home, settings = _configured(environment)
+    project = environment.get(b"CLAUDE_PROJECT_DIR", b"") if client == "claude" else b""
+    project = project if project.startswith(b"/") else b""
+    directory = project or posix.getcwdb()
+    if _is_off(here, directory, settings) and (project or _speaks_of(raw, directory)):
+        return ""  # before anything is decoded: who switched it off pays for nothing
+    payload = _decoded(raw)
+    client = client or _client(payload, environment)
+    if client == "claude" and b"CURSOR_VERSION" in environment:
+        client = "cursor"  # it runs Claude's hooks too; told as its own, what it says twice is stored once
+    here.client, event = client, event or _text(payload, "hook_event_name", "k", "_event")
+    directory = project or _directory(payload) or directory
+    if _is_off(here, directory, settings) or event in PASSED_OVER:
+        return ""
+    here.event, here.directory = event, directory
+    session = session_of(payload)
+    answer, offered = _answer(here, payload, session)
+    keeps_prompts = settings.get(b"prompts") != b"false" and not _exists(here.hooks + b"/" + NO_PROMPTS)
+    line: dict[str, object] = {
+        "v": 1,
+        "at": time.time_ns() // 1_000,
+        "client": client,
+        "event": event,
+        "directory": directory.decode("utf-8", "replace"),
+        "payload": _kept(payload, event, keeps_prompts=keeps_prompts),
+    }
+    if offered:
+        line["offered"] = offered
+    _append(here.hooks + b"/" + SPOOL, session, _encode(line).encode() + b"\n")
+    return answer
+
+
+def _is_off(here: Here, directory: bytes, settings: dict[bytes, bytes]) -> bool:
+    here.hooks = hooks_folder(directory, home=here.home)
+    return settings.get(b"enabled") == b"false" or _exists(here.hooks + b"/" + OFF)
+
+
+def _speaks_of(raw: bytes, directory: bytes) -> bool:
+    """Whether a payload that is not decoded yet is certainly of this directory."""
+    return b'"cwd"' not in raw or b'"cwd":"' + directory + b'"' in raw.replace(b'"cwd": ', b'"cwd":')
+
+
+# -- What was said on the command line and in the environment --------------------------------------------------
+
+
+def _asked(words: list[str]) -> tuple[str, str]:
+    """The client and the event: `claude Stop`, `--client claude Stop`, or `Stop` inside a plugin that several load."""
+    words = [word for word in words if word != "--client"]
+    client = words.pop(0) if words and words[0].split("-")[0] in CLIENTS else ""
+    return client.split("-")[0], words[0] if words else ""
+
+
+def _client(payload: dict[str, object], environment: dict[bytes, bytes]) -> str:
+    """Whose hook this is, where nobody says so. Several clients set the variables of Claude Code too."""
+    told = (b"CURSOR_VERSION", "cursor"), (b"COPILOT_CLI", "copilot"), (b"GEMINI_SESSION_ID", "gemini")
+    for variable, client in (*told, (b"CLAUDECODE", "claude")):
+        if variable in environment:
+            return client
+    if "turn_id" in payload or "/.codex/" in _text(payload, "transcript_path") or b"PLUGIN_ROOT" in environment:
+        return "codex"
+    raise _Failed("no client is named, and nothing tells which it is")
+
+
+def _configured(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, bytes]]:
+    """The data folder, and what the `[observe]` section of the settings says. Variables win over the file."""
+    user = environment.get(b"HOME") or b"/"
+    shared = user + b"/Library/Application Support/mica" if sys.platform == "darwin" else b""
+    folder = shared or (environment.get(b"XDG_CONFIG_HOME") or user + b"/.config") + b"/mica"
+    found = _settings(_contents(environment.get(b"MICA_CONFIG") or folder + b"/config.toml", limit=2**20))
+    for name in (b"enabled", b"prompts"):
+        if value := environment.get(b"MICA_OBSERVE_" + name.upper()):
+            found[name] = b"false" if value.lower() in (b"0", b"false", b"no", b"off") else b"true"
+    home = environment.get(b"MICA_HOME") or found.get(b"home")
+    if home and home.startswith(b"~/"):
+        home = user + home[1:]
+    return home or shared or (environment.get(b"XDG_DATA_HOME") or user + b"/.local/share") + b"/mica", found
+
+
+def _settings(text: bytes | None) -> dict[bytes, bytes]:
+    """The few settings that hooks obey, from lines of TOML: `home`, and `enabled` and `prompts` of `[observe]`."""
+    found: dict[bytes, bytes] = {}
+    section = b""
+    for line in (text or b"").splitlines():
+        if line.lstrip().startswith(b"["):
+            section = line.strip().strip(b"[]") + b"."
+            continue
+        key, is_set, value = line.partition(b"=")
+        name = (section + key.strip()).replace(b" ", b"")
+        if is_set and name in (b"home", b"observe.enabled", b"observe.prompts"):
+            value = value.strip()
+            quote = value[:1]
+            inside = value[1:].partition(quote)[0] if quote in (b'"', b"'") else value.partition(b"#")[0].strip()
+            found[name.removeprefix(b"observe.")] = inside
+    return found
+
+
+# -- Where the space is ----------------------------------------------------------------------------------------
+
+
+def hooks_folder(directory: bytes, *, home: bytes) -> bytes:
+    """The folder of the hooks of a directory's space. The same space as `mica.store.space`, without running git."""
+    identity = _identity(directory)
+    name = identity.rstrip(b"/").rpartition(b"/")[2].decode("utf-8", "surrogateescape").lower()
+    slug = "".join(character if character in "abcdefghijklmnopqrstuvwxyz0123456789" else " " for character in name)
+    try:
+        from _blake2 import blake2b
+    except ImportError:
+        from hashlib import blake2b
+    named = f"{'-'.join(slug.split())[:40] or 'root'}-{blake2b(identity, digest_size=4).hexdigest()}"
+    return home + b"/spaces/" + named.encode() + b".db" + HOOKS
+
+
+def _identity(directory: bytes) -> bytes:
+    folder = b"/" + b"/".join(part for part in directory.split(b"/") if part not in (b"", b"."))
+    start = folder
+    while True:
+        git = folder.rstrip(b"/") + b"/.git"
+        try:
+            kind = posix.stat(git).st_mode & 0o170000
+        except (OSError, ValueError):
+            kind = 0
+        common = _common(git, is_folder=kind == 0o040000) if kind in (0o040000, 0o100000) else None
+        if common is not None:
+            return common.removesuffix(b"/.git") or b"/"
+        if folder == b"/":
+            return start
+        folder = folder.rpartition(b"/")[0] or b"/"
+
+
+def _common(git: bytes, *, is_folder: bool) -> bytes | None:
+    """The directory that all worktrees share."""
+    if is_folder and not _has_link(git):
+        return git
+    from posixpath import join, realpath
+
+    if is_folder:
+        return realpath(git)
+    try:
+        pointer = (_contents(git) or b"").decode().removeprefix("gitdir:").strip().encode()
+        folder = realpath(join(git.rpartition(b"/")[0], pointer))
+        shared = _contents(folder + b"/commondir")
+        return folder if shared is None else realpath(join(folder, shared.decode().strip().encode()))
+    except ValueError:
+        return None
+
+
+def _has_link(path: bytes) -> bool:
+    parts = path.split(b"/")
+    if b".." in parts:
+        return True
+    try:
+        return any(
+            posix.lstat(b"/".join(parts[:count])).st_mode & 0o170000 == 0o120000 for count in range(2, len(parts) + 1)
+        )
+    except OSError:
+        return True
+
+
+# -- What the client says --------------------------------------------------------------------------------------
+
+
+def _stdin() -> bytes:
+    """What is on standard input. More than a payload can be is read and dropped, so that the client is not stuck."""
+    parts: list[bytes] = []
+    size = 0
+    while part := posix.read(0, 2**20):
+        size += len(part)
+        if size <= PAYLOAD_BYTES_MAX:
+            parts.append(part)
+    if size > PAYLOAD_BYTES_MAX:
+        raise _Failed(f"a payload of {size:,} bytes; {PAYLOAD_BYTES_MAX:,} are read")
+    return b"".join(parts)
+
+
+class _Rules:
+    """What the C half of `json` asks its Python half for."""
+
+    strict = False
+    object_hook = object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = float
+    memo: dict[str, str] = {}  # noqa: RUF012 - the scanner's own
+
+
+def _decoded(raw: bytes) -> dict[str, object]:
+    text = raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    if not text:
+        return {}
+    if not text.startswith("{"):
+        raise _Failed("standard input is no JSON object")
+    try:
+        from _json import make_scanner
+
+        scan = make_scanner(_Rules)  # type: ignore[arg-type]  # it reads attributes only
+    except (ImportError, AttributeError, TypeError):  # another Python, whose halves fit together differently
+        from json import loads
+
+        return dict(loads(text))
+    return dict(scan(text, 0)[0])
+
+
+def _encode(value: object) -> str:
+    try:
+        from _json import encode_basestring_ascii, make_encoder
+
+        encoder = make_encoder({}, repr, encode_basestring_ascii, None, ":", ",", *(False, False, True))
+        return "".join(encoder(value, 0))
+    except (ImportError, AttributeError, TypeError):
+        from json import dumps
+
+        return dumps(value, separators=(",", ":"))
+
+
+def _text(payload: object, *names: str) -> str:
+    """The first of these fields that holds a text."""
+    if isinstance(payload, dict):
+        for name in names:
+            value = payload.get(name)
+            if isinstance(value, str) and value:
+                return value
+    return ""
+
+
+def _directory(payload: dict[str, object]) -> bytes:
+    """Where the agent works, as the payload says."""
+    roots = payload.get("workspace_roots")
+    said = _text(payload, "cwd", "directory", "worktree") or _text(payload.get("input"), "directory", "worktree")
+    if not said and isinstance(roots, list) and roots and isinstance(roots[0], str):
+        said = roots[0]
+    return said.encode("utf-8", "surrogateescape") if said.startswith("/") and "\0" not in said else b""
+
+
+def session_of(payload: dict[str, object]) -> str:
+    """What the client calls its session; empty where it does not say."""
+    names = ("session_id", "sessionId", "sessionID", "conversation_id", "thread-id")
+    given = payload.get("input")
+    properties = given.get("properties") if isinstance(given, dict) else None
+    return _text(payload, *names) or _text(given, *names) or _text(properties, *names)
+
+
+def _kept(payload: dict[str, object], event: str, *, keeps_prompts: bool) -> dict[str, object]:
+    """The payload without what is never kept, and without what was said where that is switched off."""
+    kept = {key: value for key, value in payload.items() if key not in NEVER_KEPT}
+    for key in ("tool_response", "tool_result", "toolResult"):
+        result = kept.get(key)
+        if isinstance(result, dict):
+            kept[key] = result = {name: value for name, value in result.items() if name not in NEVER_KEPT}
+            if isinstance(shown := result.get("returnDisplay"), dict):
+                result["returnDisplay"] = {name: value for name, value in shown.items() if name not in NEVER_KEPT}
+    if keeps_prompts:
+        return kept
+    kept = {key: value for key, value in kept.items() if key not in SAID}
+    if event in PROMPTS or event == "command.execute.before":
+        given = kept.pop("input", None)
+        if isinstance(given, dict):
+            kept["input"] = {key: value for key, value in given.items() if key != "arguments"}
+        if isinstance(output := kept.pop("output", None), dict) and isinstance(output.get("message"), dict):
+            kept["output"] = {"message": {"id": _text(output["message"], "id")}}
+    return kept
+
+
+# -- What the client is told -----------------------------------------------------------------------------------
+
+
+def _answer(here: Here, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
+    """What is printed, in the client's shape, and what is recorded of it."""
+    again = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".again"
+    if here.event in COMPACTS:
+        _append(here.hooks + b"/" + SPOOL, session, b"", suffix=b".again")
+    if here.event in STARTS or (here.event in PROMPTS and _exists(again)):
+        text, offered = _session_answer(here)
+        if here.event in PROMPTS:
+            posix.unlink(again)
+    elif here.event in PROMPTS:
+        text, offered = _prompt_answer(here, payload, session)
+    else:
+        return "", {}
+    if len(text) > ANSWER_CHARACTERS_MAX:
+        raise _Failed(f"an answer of {len(text):,} characters; clients take {ANSWER_CHARACTERS_MAX:,}")
+    return shaped(here.client, _text(payload, "hook_event_name") or here.event, text), offered
+
+
+def shaped(client: str, event: str, text: str) -> str:
+    """A text in the shape in which a client takes it at an event. Codex drops the whole for one key too many."""
+    if not text or client == "opencode":
+        return text
+    if client == "copilot":
+        return _encode({"additionalContext": text})
+    if client == "cursor":
+        return _encode({"additional_context": text})
+    if client == "gemini":  # it would escape these
+        text = text.replace("<", "‹").replace(">", "›").replace("&", "+")
+    return _encode({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
+
+
+def _session_answer(here: Here) -> tuple[str, dict[str, object]]:
+    made = _answers(here, SESSION_ANSWER)
+    text = _text(made, "text")
+    return text, {"kind": "session", "receipt": _text(made, "receipt")} if text else {}
+
+
+def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
+    """The places whose evidence in the prompt's words passes the gate; nothing where the prompt names a path itself."""
+    made = _answers(here, PROMPT_ANSWER)
+    prompt = _text(payload, "prompt")
+    places = made.get("places")
+    if not isinstance(places, list) or not prompt or names_path(prompt):
+        return "", {}
+    chosen = chosen_places(made, prompt)
+    if not chosen:
+        return "", {}
+    offered: dict[str, object] = {"kind": "prompt", "paths": [_text(places[index], "path") for index in chosen]}
+    share = made.get("holdout")
+    if isinstance(share, int | float) and _share_of(session or prompt) < share:
+        return "", {**offered, "held_out": True}
+    text = "\n".join([_text(made, "head"), *(_text(places[index], "text") for index in chosen)]).strip()
+    return text, {**offered, "characters": len(text)}
+
+
+def chosen_places(made: dict[str, object], prompt: str) -> list[int]:
+    """The numbers of the places to offer, best first: prior and the weights of the prompt's terms, in log-odds."""
+    places, weights, gate = made.get("places"), made.get("terms"), made.get("gate")
+    assert isinstance(places, list) and isinstance(weights, dict) and isinstance(gate, int | float)  # noqa: PT018
+    scores = [place.get("prior", 0.0) for place in places]
+    for term in sorted(set(terms(prompt))):
+        for index, weight in weights.get(term, ()):
+            scores[index] += weight
+    ranked = sorted(range(len(places)), key=lambda index: (-scores[index], index))
+    return [index for index in ranked[:OFFERS_MAX] if scores[index] >= gate]
+
+
+def terms(text: str) -> list[str]:
+    """The words of a prompt by which places are found."""
+    return "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
+
+
+def names_path(text: str) -> bool:
+    """Whether a prompt says itself where to go."""
+    for word in text.split():
+        stem, dot, suffix = word.strip("`'\"()[]{},.:;!?").rpartition(".")
+        if ("/" in word.strip("/") and "://" not in word) or (stem and dot and suffix.isalnum() and len(suffix) <= 4):
+            return True
+    return False
+
+
+def _share_of(text: str) -> float:
+    """A number from 0 to 1 that looks random and is always the same for a text."""
+    from binascii import crc32
+
+    return crc32(text.encode("utf-8", "replace")) / 2**32
+
+
+def _answers(here: Here, name: bytes) -> dict[str, object]:
+    raw = _contents(here.hooks + b"/" + name, limit=ANSWERS_BYTES_MAX)
+    made = _decoded(raw) if raw else {}
+    return made if made.get("version") == 1 else {}
+
+
+# -- Files -----------------------------------------------------------------------------------------------------
+
+
+def _append(folder: bytes, session: str, line: bytes, *, suffix: bytes = b".jsonl") -> None:
+    """Add a line in one write. Who empties a spool holds it locked, and then the line goes beside it."""
+    from fcntl import LOCK_NB, LOCK_SH, flock
+
+    flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_CLOEXEC
+    path = folder + b"/" + _file_name(session) + suffix
+    try:
+        file = posix.open(path, flags, 0o600)
+    except FileNotFoundError:
+        _make(folder)
+        file = posix.open(path, flags, 0o600)
+    try:
+        flock(file, LOCK_SH | LOCK_NB)
+        is_gone = posix.fstat(file).st_nlink == 0
+    except OSError:
+        is_gone = True
+    if is_gone:
+        posix.close(file)
+        beside = b".%d-%d" % (posix.getpid(), time.time_ns()) + suffix
+        file = posix.open(folder + b"/" + _file_name(session) + beside, flags, 0o600)
+    _write(file, line)
+    posix.close(file)
+
+
+def _file_name(session: str) -> bytes:
+    """A session as the name of a file; one that is none is named by its hash."""
+    if 0 < len(session) <= 100 and all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in session):
+        return session.encode()
+    if not session:
+        return b"unknown"
+    from binascii import crc32, hexlify
+
+    return b"s-" + hexlify(session.encode("utf-8", "replace")[:16]) + b"-%d" % crc32(session.encode("utf-8", "replace"))
+
+
+def _make(folder: bytes) -> None:
+    try:
+        posix.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        _make(folder.rpartition(b"/")[0])
+        posix.mkdir(folder, 0o700)
+
+
+def _write(file: int, data: bytes) -> None:
+    while data:
+        data = data[posix.write(file, data) :]
+
+
+def _exists(path: bytes) -> bool:
+    try:
+        posix.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+def _contents(path: bytes, *, limit: int = 2**16) -> bytes | None:
+    """What a file holds, None where there is none, or more than allowed."""
+    try:
+        file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        found = posix.read(file, limit + 1)
+    except OSError:
+        return None
+    finally:
+        posix.close(file)
+    return None if len(found) > limit else found
+
+
+# -- Failing, and what is left to others -----------------------------------------------------------------------
+
+
+def _limit_time(here: Here) -> None:
+    import _signal  # type: ignore[import-not-found]  # not in typeshed
+
+    def end(_number: int, _frame: object) -> None:
+        _record(here, _Failed(f"not done within {TIME_LIMIT_S} s"))
+        posix._exit(0)
+
+    _signal.signal(_signal.SIGALRM, end)
+    _signal.setitimer(_signal.ITIMER_REAL, TIME_LIMIT_S)
+
+
+def _record(here: Here, error: BaseException) -> None:
+    """Keep the reason, where that is possible; nothing of the payload."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "" if isinstance(error, _Failed) or trace is None else f" (line {trace.tb_lineno})"
+    reason = f"{error}" if isinstance(error, _Failed) else f"{type(error).__name__}: {error}"
+    line = {"at": time.time_ns() // 1_000, "client": here.client, "event": here.event, "reason": reason[:300] + place}
+    for folder in filter(None, (here.hooks, here.home)):
+        try:
+            path = folder + b"/" + FAILURES
+            _make(folder)
+            if _exists(path) and posix.stat(path).st_size > FAILURES_BYTES_MAX:
+                posix.rename(path, path + b".old")
+            file = posix.open(path, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW, 0o600)
+            _write(file, _encode(line).encode() + b"\n")
+            return
+        except BaseException:  # noqa: BLE001 - the next folder, or nobody hears of it
+            continue
+
+
+def _start_child(here: Here) -> None:
+    """Start one ingest in the background: niced, limited in time, apart from the agent; none while one runs."""
+    if not (here.event in STARTS or here.event in ENDS):
+        return
+    words = (_contents(here.home + b"/" + COMMAND) or b"").split(b"\n")
+    if len(words) < 2 or not words[0].startswith(b"/"):
+        return
+    from fcntl import LOCK_EX, LOCK_NB, flock
+
+    lock = posix.open(here.hooks + b"/" + CHILD, posix.O_RDWR | posix.O_CREAT | posix.O_NOFOLLOW, 0o600)
+    try:
+        flock(lock, LOCK_EX | LOCK_NB)
+    except OSError:
+        return
+    if here.event in ENDS and time.time() - posix.fstat(lock).st_mtime < CHILD_PAUSE_S and posix.fstat(lock).st_size:
+        return
+    if posix.fork():
+        return
+    import _signal
+
+    posix.setsid()
+    posix.nice(15)
+    posix.write(lock, b".")
+    posix.ftruncate(lock, 1)
+    posix.dup2(lock, 9)  # inherited: the lock is held as long as the child lives, and not longer
+    nothing = posix.open(b"/dev/null", posix.O_RDWR)
+    for stream in (0, 1, 2):
+        posix.dup2(nothing, stream)
+    _signal.setitimer(_signal.ITIMER_REAL, CHILD_LIMIT_S)
+    _signal.signal(_signal.SIGALRM, _signal.SIG_DFL)
+    posix.chdir(here.directory)
+    environment = {**posix.environ, b"MICA_CHILD": b"1"}
+    posix.execve(words[0], [word for word in words if word], environment)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,368 @@
+"""The trails of one space: listed, shown, made, chosen, learned, and what became of them recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from mica.crystallize.evolving import Evolution, Stats, evolution, stats_of, to_crystallize, to_refresh
+from mica.crystallize.mining import normalised
+from mica.crystallize.shapes import WORKFLOW, slug_of
+from mica.crystallize.trails import ending_of, learned, run_of
+from mica.errors import InvalidInput, UnknownTrail
+from mica.model import MARK, Clock, Context, EventId, EventQuery, Ref
+from mica.observe.context import Here
+from mica.observe.emitter import Emit
+from mica.observe.redact import redact
+from mica.select.trails import CHOICES, Choice, choose
+from mica.settings import TrailSettings
+from mica.store.protocol import Store
+from mica.trails import (
+    CREATED,
+    CRYSTALLIZED,
+    EVOLVED,
+    LEARNING,
+    OFFERED,
+    RENAMED,
+    RESUMED,
+    STEPS_MAX,
+    SUSPENDED,
+    TOLD,
+    USED,
+    By,
+    State,
+    Trail,
+    TrailQuery,
+    check_slug,
+    exact_key,
+    key_of,
+    ranked,
+    resolve,
+    seen,
+)
+from mica.walks import COMMAND, OUTCOME, OUTCOMES, TURN, Outcome, Step, Walk, walks_of
+
+EVENTS_MAX = 500_000  # the latest, that walks are read from; 10,000 walks have fewer
+FRESH_EVENTS_MAX = 50_000  # a log of so many is learned whenever somebody asks; of a longer one, once a day
+LEARNED_FROM = (MARK, COMMAND, TURN, OUTCOME, "file.read", "file.edit", "file.create")
+COUNTED_FROM = (*LEARNED_FROM, "file.search", "file.list")
+
+
+Found = list[Trail]  # within the class, `list` is a verb
+Choices = list[Choice]
+
+
+class Marks(Protocol):
+    """Records a mark, redacted."""
+
+    def __call__(self, text: str, *, tags: Sequence[str], context: Context) -> Ref: ...
+
+
+class Trails:
+    """What `memory.trails` is. Every verb sees what was emitted before."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        emit: Callable[[], Emit],
+        stored: Callable[[], Awaitable[None]],
+        here: Callable[[], Here],
+        mark: Marks,
+        clock: Clock,
+        gates: TrailSettings,
+    ) -> None:
+        self._store = store
+        self._emit = emit
+        self._stored = stored
+        self._here = here
+        self._mark = mark
+        self._clock = clock
+        self._gates = gates
+
+    # -- Read -------------------------------------------------------------------------------------------------
+
+    async def list(
+        self,
+        *,
+        state: State | None = None,
+        shape: str | None = None,
+        with_archived: bool = False,
+        limit: int | None = 20,
+    ) -> Found:
+        """The trails, those worth most first; archived ones only on request."""
+        await self._fresh()
+        found = [
+            trail
+            for trail in await self._all(TrailQuery(shape=shape, limit=None))
+            if (trail.state == state if state is not None else with_archived or trail.state != "archived")
+        ]
+        return ranked(found)[:limit]
+
+    async def show(self, reference: str) -> Trail:
+        """The trail of this name or key, also of a key that was merged. Raises UnknownTrail."""
+        await self._fresh()
+        return await self._known(reference)
+
+    async def stats(self) -> Stats:
+        """How much was learned from what, and what tasks of each kind cost, counted from the log."""
+        await self._fresh()
+        walks = await self._walks(COUNTED_FROM)
+        known = sum(ending_of(walk) is not None for walk in walks)
+        return stats_of(walks, await self._all(TrailQuery(limit=None)), known_outcomes=known)
+
+    async def choose(
+        self, task: str, *, paths: Sequence[str] = (), agent: str | None = None, limit: int = CHOICES
+    ) -> Choices:
+        """The trails that fit a task, surest first; an empty list is an answer. Only hot and crystallized ones."""
+        await self._fresh()
+        offered = [trail for trail in await self._all(TrailQuery(limit=None)) if trail.is_offered]
+        who = agent or self._here().context.agent
+        return choose(task, offered, gates=self._gates, paths=paths, agent=who, limit=limit)
+
+    async def explore(self, about: str, *, limit: int = CHOICES) -> Choices:
+        """The trails that lead to a path, or fit a task, best first; also those that are only observed.
+
+        What is found is recorded as offered. An empty list means: search as ever, and what is opened is observed.
+        """
+        await self._fresh()
+        held = [trail for trail in await self._all(TrailQuery(limit=None)) if trail.suspended is None]
+        path = normalised(about.strip()) if " " not in about.strip() else None
+        leading = [_leads(trail, path) for trail in held if path is not None]
+        found = sorted(filter(None, leading), key=lambda each: (-each.score, -each.trail.score, each.trail.key))
+        asked = msgspec.structs.replace(self._gates, words=self._gates.words / 2)  # who asks is shown more
+        found = found or choose(about, held, gates=asked, limit=limit)
+        self.offer(found[:limit])
+        return found[:limit]
+
+    # -- Say --------------------------------------------------------------------------------------------------
+
+    async def create(
+        self, slug: str, steps: Iterable[Step], *, description: str = "", shape: str = "", by: By = "user"
+    ) -> Trail:
+        """Make a trail by hand, crystallized at once. Steps are steps, never bare paths (K-03).
+
+        Raises InvalidInput when the name is taken or unusable, or when there are no steps or too many.
+        """
+        slug = check_slug(slug)
+        listed = tuple(map(_checked, steps))
+        if not 1 <= len({step.path for step in listed}) <= STEPS_MAX:
+            raise InvalidInput(f"a trail has 1 to {STEPS_MAX} files, not {len({step.path for step in listed})}")
+        await self._free(slug)
+        key = key_of(step.pattern or step.path for step in listed)
+        data = {
+            "key": key,
+            "slug": slug,
+            "shape": shape or slug,
+            "description": redact(description),
+            "by": by,
+            "version": 1,
+            "exact": exact_key(listed),
+            "steps": msgspec.to_builtins(listed),
+        }
+        self._emit()(CREATED, data, origin="user")
+        await self.learn()
+        return await self._known(slug)
+
+    async def crystallize(self, reference: str, *, slug: str | None = None, by: By = "user") -> Trail:
+        """Give a trail its name for good, or its next version. A person may do so whatever the gate says."""
+        trail = await self.show(reference)
+        if slug is not None and check_slug(slug) != trail.slug:
+            await self._free(check_slug(slug))
+        self._crystallize(trail, slug=check_slug(slug) if slug is not None else trail.slug, by=by)
+        await self.learn()
+        return await self._known(trail.key)
+
+    async def rename(self, reference: str, slug: str) -> Trail:
+        """Call a crystallized trail otherwise. Raises InvalidInput when the name is taken."""
+        trail = await self._crystallized(reference)
+        await self._free(check_slug(slug))
+        return await self._said(trail, RENAMED, {"slug": check_slug(slug)})
+
+    async def suspend(self, reference: str, *, reason: str) -> Trail:
+        """Tell nobody of a crystallized trail any more, until it is resumed."""
+        return await self._said(await self._crystallized(reference), SUSPENDED, {"reason": redact(reason)})
+
+    async def resume(self, reference: str) -> Trail:
+        """Tell of a trail again that a person suspended."""
+        return await self._said(await self._crystallized(reference), RESUMED, {})
+
+    def offer(self, choices: Iterable[Choice]) -> None:
+        """Record that these were shown to somebody (A-07)."""
+        for choice in choices:
+            trail = choice.trail
+            told = {"key": trail.key, "slug": trail.slug, "match": choice.match, "score": choice.score}
+            self._emit()(OFFERED, told, origin="tool")
+
+    async def track(
+        self, reference: str | Trail | Choice, *, outcome: Outcome = "unknown", tokens: int | None = None
+    ) -> EventId:
+        """Record that a trail was used, and how it ended where that is known; within the current block (A-07)."""
+        if outcome not in OUTCOMES:
+            raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
+        trail = reference.trail if isinstance(reference, Choice) else reference
+        trail = await self.show(trail) if isinstance(trail, str) else trail
+        told = {"key": trail.key, "slug": trail.slug, "outcome": outcome, "tokens": tokens}
+        return self._emit()(USED, told, origin="tool").id
+
+    async def log(
+        self,
+        task: str,
+        steps: Iterable[Step],
+        *,
+        outcome: Outcome = "unknown",
+        reason: str = "",
+        workflow: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+    ) -> str | None:
+        """Record a whole navigation for an orchestrator or build workflow; returns the key of its trail.
+
+        A known trail gets its figures updated, a new one is made (A-11). A workflow's task shape is `adw_<workflow>`
+        (A-20). None where fewer than two files of the project were touched: that is no trail.
+        """
+        if outcome not in OUTCOMES:
+            raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
+        listed = tuple(map(_checked, steps))
+        kind = None if workflow is None else WORKFLOW + slug_of(workflow).replace("-", "_")
+        emit, context = self._emit(), self._here().context.with_(session=session, agent=agent, task=kind)
+        asked = self._mark(task if task.strip() else kind or "work", tags=("prompt",), context=context)
+        for step in listed:
+            told = {name: value for name in _STORED if (value := getattr(step, name)) is not None}
+            emit(f"file.{step.operation}", told, parent=asked, context=context, origin="tool", error=step.failed)
+        if outcome != "unknown":
+            said = {"outcome": outcome, "reason": redact(reason)}
+            emit(OUTCOME, said, parent=asked, context=context, origin="tool")
+        at = self._clock()
+        paths = run_of(Walk(id=asked.id, prompt=task, at=at, ended_at=at, steps=listed)).paths
+        return key_of(paths) if len(paths) > 1 else None
+
+    # -- Learn ------------------------------------------------------------------------------------------------
+
+    async def learn(self) -> int:
+        """Learn from the whole log; returns how many trails there are. Repeating it changes nothing."""
+        await self._stored()
+        trails: Sequence[Trail] = ()
+        for _ in range(2):  # once more when something was purged meanwhile
+            lesson = await self._store.lesson()
+            position = await self._store.last_position()
+            walks = await self._walks(LEARNED_FROM)
+            told = await self._store.events(EventQuery(names=TOLD, limit=None))
+            trails = learned(walks, told, gates=self._gates)
+            if await self._store.save_trails(trails, msgspec.structs.replace(lesson, position=position)):
+                break
+        return len(trails)
+
+    async def is_learning(self) -> bool:
+        """Whether trails are learned here: as somebody said last, else as `[trails]` is set."""
+        await self._stored()
+        said = await self._store.events(EventQuery(names=(LEARNING,), limit=1))
+        return bool(said[-1].data.get("on")) if said else self._gates.learn
+
+    async def switch(self, *, on: bool) -> None:
+        """Learn from now on, or learn no more; what was learned is kept (A-47)."""
+        self._emit()(LEARNING, {"on": on}, origin="user")
+        await self._stored()
+
+    async def evolve(self) -> Evolution:
+        """What is done each day: learn, merge, crystallize what passes the gate, refresh, let the rest cool; a report.
+
+        Nothing is changed while learning is switched off. Repeating it changes nothing.
+        """
+        crystallized: list[str] = []
+        refreshed: list[str] = []
+        if await self.is_learning():
+            await self.learn()
+            trails = await self._all(TrailQuery(limit=None))
+            if self._gates.auto:
+                for trail in to_crystallize(trails, self._gates):
+                    self._crystallize(trail, slug=trail.slug, by="rule")
+                    crystallized.append(trail.name)
+            for trail in to_refresh(trails):
+                self._crystallize(trail, slug=trail.slug, by=trail.by or "rule")
+                refreshed.append(trail.name)
+            if crystallized or refreshed:
+                await self.learn()
+        trails = await self._all(TrailQuery(limit=None))
+        report = evolution(trails, at=self._clock(), crystallized=crystallized, refreshed=refreshed)
+        if crystallized or refreshed:
+            self._emit()(EVOLVED, msgspec.to_builtins(report), origin="tool")
+        return report
+
+    # -- Within -----------------------------------------------------------------------------------------------
+
+    async def _fresh(self) -> None:
+        """Learn what is new, where that is quick or was never done."""
+        await self._stored()
+        lesson, last = await self._store.lesson(), await self._store.last_position()
+        if lesson.position < last and (last <= FRESH_EVENTS_MAX or not lesson.position) and await self.is_learning():
+            await self.learn()
+
+    async def _walks(self, names: tuple[str, ...]) -> Sequence[Walk]:
+        return walks_of(await self._store.events(EventQuery(names=names, limit=EVENTS_MAX)))
+
+    async def _all(self, query: TrailQuery) -> Sequence[Trail]:
+        now = self._clock()
+        return [seen(trail, now=now, gates=self._gates) for trail in await self._store.trails(query)]
+
+    async def _known(self, reference: str) -> Trail:
+        found = resolve(reference, await self._all(TrailQuery(limit=None)))
+        if found is None:
+            raise UnknownTrail(reference)
+        return found
+
+    async def _crystallized(self, reference: str) -> Trail:
+        trail = await self.show(reference)
+        if not trail.version:
+            raise InvalidInput(f"{trail.name} is only {trail.state}; `mica trails create --from {trail.slug}` names it")
+        return trail
+
+    async def _free(self, slug: str) -> None:
+        await self._fresh()
+        taken = resolve(slug, await self._store.trails(TrailQuery(slug=slug)))
+        if taken is not None and taken.version:
+            raise InvalidInput(f"nav:{slug} is taken; choose another name, or `mica trails show {slug}`")
+
+    async def _said(self, trail: Trail, name: str, told: dict[str, object]) -> Trail:
+        self._emit()(name, {"key": trail.key, **told}, origin="user")
+        await self.learn()
+        return await self._known(trail.key)
+
+    def _crystallize(self, trail: Trail, *, slug: str, by: By) -> None:
+        data = {
+            "key": trail.key,
+            "keys": trail.merged,
+            "slug": slug,
+            "shape": trail.shape,
+            "description": trail.description,
+            "by": by,
+            "version": trail.version + 1,
+            "exact": trail.exact,
+            "walks": trail.walks,
+            "steps": msgspec.to_builtins(trail.steps),
+        }
+        self._emit()(CRYSTALLIZED, data, origin="user" if by == "user" else "tool")
+
+
+_STORED = ("path", "start_line", "end_line", "total_lines", "tokens", "content_hash")
+
+
+def _checked(step: object) -> Step:
+    """A step whose path is one of the project. Raises InvalidInput for a bare path, or one that lies outside."""
+    if not isinstance(step, Step):
+        raise InvalidInput(f"{step!r} is no step; give mica.walks.Step with a path and lines")
+    path = normalised(step.path)
+    if path is None:
+        raise InvalidInput(f"{step.path!r} is not a path within the project; give it relative to its root")
+    return msgspec.structs.replace(step, path=path)
+
+
+def _leads(trail: Trail, path: str) -> Choice | None:
+    """How a trail leads to a file or folder."""
+    steps = [step for step in trail.paths if step == path or step.startswith(path.rstrip("/") + "/")]
+    if not steps:
+        return None
+    share = round(len(steps) / len(trail.paths), 6)
+    return Choice(trail=trail, match="shape", score=share, reason=f"{len(steps)} of its files are there")

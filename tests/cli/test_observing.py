@@ -1,0 +1,114 @@
+"""mica hook, mica ingest, mica observe: as people and installers call them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAYLOAD = {"session_id": "s1", "prompt_id": "p1", "hook_event_name": "UserPromptSubmit", "prompt": "Fix the login"}
+
+
+class User:
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.project = folder / "shop"
+        (self.project / ".git").mkdir(parents=True)
+        self.home.mkdir()
+
+    def run(self, *words: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "HOME": str(self.home), "MICA_SEMANTIC": "off", **variables}
+        return subprocess.run(
+            [sys.executable, "-m", "mica", *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=self.project,
+            check=False,
+        )
+
+    def told(self, *words: str, **variables: str) -> dict[str, object]:
+        done = self.run(*words, "--json", **variables)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert isinstance(found, dict)
+        return found
+
+    def hook(self, event: str, **payload: object) -> subprocess.CompletedProcess[str]:
+        return self.run("hook", "claude", event, stdin=json.dumps({**PAYLOAD, "cwd": str(self.project), **payload}))
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return User(tmp_path)
+
+
+def test_the_command_observes_and_the_next_command_tells(user: User) -> None:
+    """A-01, A-39: the same as `mica-hook`; nothing on standard error, exit 0."""
+    done = user.hook("UserPromptSubmit")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    found = user.run("search", "login", "--json")
+
+    assert [hit["mark"]["text"] for hit in json.loads(found.stdout)["hits"]] == ["Fix the login"]
+
+
+def test_ingest_tells_what_it_did_and_makes_the_answers(user: User) -> None:
+    user.hook("UserPromptSubmit")
+    user.hook("Daydream")
+
+    done = user.told("ingest")
+
+    assert (done["lines"], done["events"], done["repeated"]) == (2, 2, 0)
+    assert done["tally"]["unknown"] == {"claude:Daydream": 1}  # type: ignore[index]
+    assert user.told("ingest")["events"] == 0
+    answered = user.hook("SessionStart")
+    assert "Fix the login" in json.loads(answered.stdout)["hookSpecificOutput"]["additionalContext"]
+
+
+def test_observing_is_switched_for_a_space_and_keeps_what_is_there(user: User) -> None:
+    """A-32, A-47, TA-10: off writes nothing; what is stored stays; on goes on."""
+    user.hook("UserPromptSubmit")
+    assert user.told("observe", "status")["observing"] is True
+    assert user.told("observe", "off")["observing"] is False
+    user.hook("UserPromptSubmit", prompt="never seen", prompt_id="p2")
+    assert user.told("ingest")["events"] == 2
+
+    assert user.told("observe", "on", "--no-prompts") | {"folder": ""} == {
+        "observing": True,
+        "prompts": False,
+        "folder": "",
+        "waiting_bytes": 0,
+        "answers_at_start": True,
+        "failures": [],
+    }
+    user.hook("UserPromptSubmit", prompt="never kept", prompt_id="p3")
+    names = [event["name"] for event in json.loads(user.run("events", "tail", "--json").stdout)]
+    assert names.count("mark") == 1
+    assert names.count("turn.started") == 1
+
+
+def test_settings_switch_all_spaces(user: User) -> None:
+    """A-39: a setting for all spaces beside the switch for one."""
+    assert user.told("observe", "status", MICA_OBSERVE_ENABLED="false")["observing"] is False
+    assert user.told("observe", "status", MICA_OBSERVE_PROMPTS="false")["prompts"] is False
+
+
+def test_failures_of_hooks_are_shown(user: User) -> None:
+    """A-39: a hook is silent; the doctor is not."""
+    assert user.run("hook", "claude", "Stop", stdin="no JSON").returncode == 0
+
+    status = user.run("observe", "status")
+    assert "standard input is no JSON object" in status.stdout
+    assert user.told("doctor")["hook_failures"] == 1
+    assert "hook failed lately" in user.run("doctor").stdout
+
+
+def test_a_client_nobody_names_is_a_failure_that_is_silent(user: User) -> None:
+    done = user.run("hook", "Stop", stdin='{"session_id": "s"}', CLAUDECODE="", COPILOT_CLI="")
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,91 @@
+"""mica replay: one's own history, walked again with the past alone."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import mica
+from mica.cli import cli
+from mica.testing import HandClock
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "claude-code"
+BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A repository of three files, and a log of twelve tasks that search for the same one."""
+    root = tmp_path / "shop"
+    root.mkdir()
+    for name, text in {"cart.py": "def total(basket): ...", "mail.py": "def send(): ...", "auth.py": "x = 1"}.items():
+        (root / name).write_text(text)
+    stamp = (BEGIN - timedelta(days=1)).isoformat()
+    for args in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "begin", f"--date={stamp}"]):
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        environment = {"GIT_COMMITTER_DATE": stamp, "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+        subprocess.run(["git", *who, *args], cwd=root, check=True, env=environment)
+    asyncio.run(_worked(tmp_path / "shop.db", root))
+    return root
+
+
+async def _worked(store: Path, root: Path) -> None:
+    clock = HandClock(BEGIN)
+    async with mica.open(store, clock=clock) as memory:
+        memory.emit("session.started", {"cwd": str(root)})
+        for number in range(12):
+            clock.move(hours=1)
+            with memory.context(session=f"s{number}"):
+                asked = memory.mark("The basket shows a wrong total after checkout", tags=("prompt",))
+                for name, tokens in (("search", 900), ("read", 40), ("edit", 5)):
+                    clock.move(seconds=5)
+                    step = {"path": "cart.py", "tokens": tokens, "call": f"{name}{number}"}
+                    memory.emit(f"file.{name}", step, parent=asked)
+
+
+def test_a_replay_tells_what_offers_save_and_cost(project: Path, tmp_path: Path) -> None:
+    """A-18, TA-06: with the files of that time and the tasks before it, cost and saving of each task."""
+    store = str(tmp_path / "shop.db")
+    result = CliRunner().invoke(cli, ["replay", "--store", store, "--json"])
+    assert result.exit_code == 0, result.output
+    told = msgspec.json.decode(result.output)["replay"]
+    assert told["missing"] == {}
+    assert len(told["rows"]) == 12
+    assert told["spoke"] > 0
+    assert told["net_tokens"] == told["saved_tokens"] - told["cost_tokens"]
+    assert told["rows"][-1]["offered"][0]["path"] == "cart.py"
+    assert told["rows"][-1]["saved_tokens"] == 900
+
+
+def test_charts_and_a_page_are_written_where_asked(project: Path, tmp_path: Path) -> None:
+    """A-29: pictures for those who would rather look."""
+    page, folder = tmp_path / "replay.html", tmp_path / "charts"
+    store = str(tmp_path / "shop.db")
+    result = CliRunner().invoke(cli, ["replay", "--store", store, "--html", str(page), "--svg", str(folder)])
+    assert result.exit_code == 0, result.output
+    assert "The basket shows a wrong total" in page.read_text()
+    assert sorted(path.name for path in folder.iterdir()) == ["baseline.svg", "calibration.svg", "net.svg"]
+
+
+def test_transcripts_are_replayed_without_being_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TA-01: a path in the place of a space; what cannot be looked at is named."""
+    monkeypatch.setenv("MICA_HOME", str(tmp_path / "home"))
+    result = CliRunner().invoke(cli, ["replay", str(FIXTURES), "--json"])
+    assert result.exit_code == 0, result.output
+    told = msgspec.json.decode(result.output)["replay"]
+    assert len(told["rows"]) >= 2
+    assert "files" in told["missing"]
+    assert not list((tmp_path / "home").rglob("*.db"))
+
+
+def test_what_holds_no_transcript_is_said(tmp_path: Path) -> None:
+    (tmp_path / "notes.jsonl").write_text("{}\n")
+    result = CliRunner().invoke(cli, ["replay", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "no transcript" in result.output

@@ -1,0 +1,510 @@
+"""`mica-hook`, run as agents run it: as a program of its own, with a payload on standard input."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mica import hook
+from mica.observe.launcher import write_launcher
+from mica.observe.spool import Hints, Place, SessionAnswer, Spools, hooks_folder
+from mica.store.space import space_of
+
+PROGRAM = Path(hook.__file__)
+SECRET = "token-of-the-host-that-nobody-stores"
+
+
+class Agent:
+    """A user with a project, whose agent runs hooks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.data = self.home / ".local" / "share" / "mica"
+        self.project = folder / "shop"
+        (self.project / ".git").mkdir(parents=True)
+        self.home.mkdir()
+        self.spools = Spools(hooks_folder(space_of(self.project, home=self.data).file))
+
+    def run(
+        self,
+        *words: str,
+        stdin: bytes | None = None,
+        limit: Callable[[], None] | None = None,
+        variables: dict[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [sys.executable, "-I", "-S", str(PROGRAM), *words],
+            input=stdin,
+            capture_output=True,
+            env={"HOME": str(self.home), "CLAUDE_CODE_MESSAGING_TOKEN": SECRET, **(variables or {})},
+            cwd=self.project,
+            preexec_fn=limit,
+            check=False,
+        )
+
+    def tell(self, client: str, event: str, **payload: object) -> subprocess.CompletedProcess[bytes]:
+        told = {"session_id": "s1", "cwd": str(self.project), "hook_event_name": event, **payload}
+        return self.run(client, event, stdin=json.dumps(told).encode())
+
+    def lines(self) -> list[dict[str, object]]:
+        files = sorted((self.spools.folder / "spool").glob("*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def reasons(self) -> list[str]:
+        return [failure.reason for failure in [*self.spools.failures(), *Spools(self.data).failures()]]
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Agent:
+    return Agent(tmp_path)
+
+
+def silent(done: subprocess.CompletedProcess[bytes]) -> bool:
+    return (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+# -- Observing
+
+
+def test_an_event_is_one_line_in_a_spool_that_only_its_owner_reads(agent: Agent) -> None:
+    """A-01: observing says nothing and costs an append."""
+    assert silent(agent.tell("claude", "PostToolUse", tool_name="Read", tool_use_id="t1", user_email="a@b.c"))
+    assert silent(agent.tell("claude", "Stop", last_assistant_message="done"))
+
+    (file,) = (agent.spools.folder / "spool").iterdir()
+    assert file.name == "s1.jsonl"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert [line["event"] for line in agent.lines()] == ["PostToolUse", "Stop"]
+    assert agent.lines()[0]["client"] == "claude"
+
+
+def test_neither_environment_nor_email_reaches_the_spool(agent: Agent) -> None:
+    """Only names of variables are looked at, and an address is dropped at once."""
+    agent.tell("cursor", "sessionStart", user_email="somebody@example.org", nested={"a": 1})
+
+    text = "".join(file.read_text() for file in (agent.spools.folder / "spool").iterdir())
+    assert "somebody@example.org" not in text
+    assert SECRET not in text
+    assert "nested" in text
+
+
+@pytest.mark.parametrize(
+    "switch", ["setting", "variable", "space"], ids=["by a setting", "by a variable", "for one space"]
+)
+def test_what_is_typed_never_reaches_the_spool_where_that_is_switched_off(agent: Agent, switch: str) -> None:
+    """A-39, U-01: a prompt that is not kept is not written either."""
+    variables = {"MICA_OBSERVE_PROMPTS": "false"} if switch == "variable" else {}
+    if switch == "setting":
+        (agent.home / ".config/mica").mkdir(parents=True)
+        (agent.home / ".config/mica/config.toml").write_text("[brief]\nbudget_tokens = 5\n[observe]\nprompts = false\n")
+    if switch == "space":
+        agent.spools.switch(prompts=False)
+    said = {"session_id": "s1", "cwd": str(agent.project), "prompt": "the secret plan", "prompt_id": "p1"}
+
+    assert silent(agent.run("claude", "UserPromptSubmit", stdin=json.dumps(said).encode(), variables=variables))
+    opencode = {
+        "input": {"sessionID": "s2"},
+        "output": {"message": {"id": "m1"}, "parts": [{"text": "the secret plan"}]},
+    }
+    assert silent(agent.run("opencode", "chat.message", stdin=json.dumps(opencode).encode(), variables=variables))
+
+    first, second = agent.lines()
+    assert first["payload"] == {"session_id": "s1", "cwd": str(agent.project), "prompt_id": "p1"}
+    assert second["payload"] == {"input": {"sessionID": "s2"}, "output": {"message": {"id": "m1"}}}
+
+
+def test_switched_off_it_writes_nothing_and_says_nothing(agent: Agent) -> None:
+    """TA-10, A-47: with observing off no row is written; what is there stays, and it can be switched on again."""
+    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="hello"))
+    agent.tell("claude", "Stop")
+    agent.spools.switch(on=False)
+
+    assert silent(agent.tell("claude", "SessionStart"))
+    assert silent(agent.run("codex", "Stop", stdin=json.dumps({"session_id": "s9"}).encode()))
+    elsewhere = {"session_id": "s1", "cwd": str(agent.home), "hook_event_name": "Stop"}
+    assert silent(agent.run("codex", "Stop", stdin=json.dumps(elsewhere).encode()))
+
+    assert len(agent.lines()) == 1
+    assert len(list(agent.data.rglob("*.jsonl"))) == 2, "the event of another directory is of another space"
+    agent.spools.switch(on=True)
+    assert agent.tell("claude", "SessionStart").stdout
+
+
+@pytest.mark.parametrize("variable", ["MICA_DISABLE", "MICA_CHILD"])
+def test_a_variable_switches_it_off_and_stops_recursion(agent: Agent, variable: str) -> None:
+    assert silent(agent.run("claude", "Stop", stdin=b'{"session_id": "s1"}', variables={variable: "1"}))
+    assert not agent.data.exists()
+
+
+def test_the_data_folder_may_stand_in_the_settings(agent: Agent, tmp_path: Path) -> None:
+    (agent.home / ".config/mica").mkdir(parents=True)
+    (agent.home / ".config/mica/config.toml").write_text(f'home = "{tmp_path}/elsewhere"  # ours\n')
+
+    assert silent(agent.tell("claude", "Stop"))
+
+    assert list((tmp_path / "elsewhere" / "spaces").iterdir())
+
+
+# -- Failing open
+
+
+HOSTILE = {
+    "nothing": b"",
+    "no JSON": b"hello",
+    "another value": b"[1, 2]",
+    "half a value": b'{"session_id": "s1", "tool_',
+    "binary": bytes(range(256)) * 50,
+    "nested": b'{"a":' * 50_000,
+    "too much": b'{"a":"' + b"x" * (17 * 2**20) + b'"}',
+    "a number": b'{"session_id": 7, "cwd": 8, "hook_event_name": 9}',
+    "half a surrogate": b'{"session_id": "\\ud800", "cwd": "/\\udcff", "prompt": "\\udfff"}',
+    "a NUL": b'{"session_id": "a\\u0000b", "cwd": "/a\\u0000b"}',
+    "a way out": b'{"session_id": "../../../../escape", "cwd": "/nowhere"}',
+    "a long name": b'{"session_id": "' + b"a" * 5_000 + b'"}',
+}
+
+
+@pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_input_never_reaches_the_agent(agent: Agent, raw: bytes) -> None:
+    """A-39, TA-15: whatever comes in, it exits 0 and is silent, and nothing is written outside of the data folder."""
+    before = {path for path in agent.home.parent.rglob("*") if not path.is_relative_to(agent.data)}
+
+    assert silent(agent.run("claude", "PostToolUse", stdin=raw))
+
+    after = {path for path in agent.home.parent.rglob("*") if not path.is_relative_to(agent.data)}
+    assert after - before <= {agent.home / ".local", agent.home / ".local/share"}
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in agent.data.rglob("*.jsonl"))
+
+
+def test_the_reason_of_a_failure_is_kept_and_bounded(agent: Agent) -> None:
+    """A-39: a failure is recorded, without anything of the payload."""
+    assert silent(agent.run("claude", "Stop", stdin=b"not JSON, but private"))
+
+    assert agent.reasons() == ["standard input is no JSON object"]
+    (agent.spools.folder / "failures.jsonl").write_bytes(b"x" * (hook.FAILURES_BYTES_MAX + 1))
+    agent.run("claude", "Stop", stdin=b"not JSON")
+    sizes = [file.stat().st_size for file in agent.spools.folder.glob("failures.jsonl*")]
+    assert sum(sizes) < 2 * hook.FAILURES_BYTES_MAX
+    assert agent.reasons() == ["standard input is no JSON object"]
+
+
+def test_a_client_that_never_closes_its_end_does_not_hold_it(agent: Agent) -> None:
+    """TA-15: a hook has a time limit of its own."""
+    reading, writing = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(PROGRAM), "claude", "Stop"],
+            stdin=reading,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"HOME": str(agent.home)},
+            cwd=agent.project,
+        )
+        out, err = process.communicate()  # would wait for ever
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+    assert (process.returncode, out, err) == (0, b"", b"")
+
+
+def test_a_full_disk_and_a_folder_that_is_none_are_survived(agent: Agent) -> None:
+    """A-39: a hook that cannot write does not break the agent."""
+
+    def full() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    payload = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
+    assert silent(agent.run("claude", "Stop", stdin=payload, limit=full))
+    agent.data.parent.mkdir(parents=True, exist_ok=True)
+    for path in sorted(agent.data.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    agent.data.rmdir()
+    agent.data.write_text("a file where the folder should be")
+    assert silent(agent.run("claude", "Stop", stdin=payload))
+
+
+def test_output_that_nobody_reads_is_no_failure_of_the_agent(agent: Agent) -> None:
+    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="hello"))
+    reading, writing = os.pipe()
+    os.close(reading)
+    payload = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(PROGRAM), "claude", "SessionStart"],
+        input=payload,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env={"HOME": str(agent.home)},
+        cwd=agent.project,
+        check=False,
+    )
+    os.close(writing)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+# -- Answering
+
+TEXT = 'The auth flow is in <src/auth.py> & "db.py": lines 10-40\nünïcode'
+SPECIFIC = "hookSpecificOutput"
+SHAPES = {
+    ("claude", "SessionStart"): {SPECIFIC: {"hookEventName": "SessionStart", "additionalContext": TEXT}},
+    ("codex", "SessionStart"): {SPECIFIC: {"hookEventName": "SessionStart", "additionalContext": TEXT}},
+    ("copilot", "SessionStart"): {"additionalContext": TEXT},
+    ("copilot", "sessionStart"): {"additionalContext": TEXT},
+    ("cursor", "sessionStart"): {"additional_context": TEXT},
+}
+
+
+@pytest.mark.parametrize(("client", "event"), SHAPES)
+def test_the_start_of_a_session_is_answered_in_the_shape_of_its_client(agent: Agent, client: str, event: str) -> None:
+    """A-18, TA-15: one key too many and Codex drops it all; the same input gives the same bytes."""
+    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1"))
+
+    first, second = agent.tell(client, event, source="startup"), agent.tell(client, event, source="startup")
+
+    assert first.stdout == second.stdout
+    assert json.loads(first.stdout) == SHAPES[client, event]
+    assert (first.returncode, first.stderr) == (0, b"")
+    assert agent.lines()[0]["offered"] == {"kind": "session", "receipt": "r1"}
+
+
+def test_gemini_is_told_without_what_it_would_escape(agent: Agent) -> None:
+    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
+
+    told = json.loads(agent.tell("gemini", "SessionStart").stdout)[SPECIFIC]["additionalContext"]
+
+    assert not set("<>&") & set(told)
+    assert "src/auth.py" in told
+
+
+def test_opencode_is_told_the_bare_text(agent: Agent) -> None:
+    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
+
+    assert agent.tell("opencode", "session").stdout.decode() == TEXT
+
+
+def test_an_answer_that_is_too_long_or_of_another_version_is_no_answer(agent: Agent) -> None:
+    """A-40: clients move longer texts into a file, or drop them."""
+    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="x" * (hook.ANSWER_CHARACTERS_MAX + 1)))
+    assert silent(agent.tell("claude", "SessionStart"))
+    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="later", version=2))
+    assert silent(agent.tell("claude", "SessionStart"))
+    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="x" * hook.ANSWER_CHARACTERS_MAX))
+    assert agent.tell("claude", "SessionStart").stdout
+
+
+HINTS = Hints(
+    places=tuple(Place(path=f"src/{name}.py", text=f"- src/{name}.py:1-9", prior=-3.0) for name in "abcdefg"),
+    terms={"login": ((0, 4.0), (2, 5.0)), "everything": tuple((index, 9.0) for index in range(7))},
+    gate=0.0,
+    head="Needed before:",
+    holdout=0.0,
+)
+
+
+def test_a_prompt_is_answered_with_few_places_and_only_above_the_gate(agent: Agent) -> None:
+    """A-18, A-42: at most five paths, best first; nothing where the prompt names a path or no word is known."""
+    agent.spools.answer(hook.PROMPT_ANSWER, HINTS)
+
+    def told(prompt: str) -> list[str]:
+        out = agent.tell("claude", "UserPromptSubmit", prompt=prompt).stdout
+        return json.loads(out)[SPECIFIC]["additionalContext"].split("\n") if out else []
+
+    assert told("The Login is broken!") == ["Needed before:", "- src/c.py:1-9", "- src/a.py:1-9"]
+    assert len(told("everything")) == 1 + hook.OFFERS_MAX
+    assert told("login is broken in src/a.py") == []
+    assert told("login in auth.py") == []
+    assert told("what about the weather") == []
+    offered = {"kind": "prompt", "paths": ["src/c.py", "src/a.py"], "characters": 44}
+    assert agent.lines()[0]["offered"] == offered
+
+
+def test_sessions_that_are_held_out_are_told_nothing_and_recorded(agent: Agent) -> None:
+    """TA-06: what an offer is worth can only be told beside sessions that got none."""
+    agent.spools.answer(hook.PROMPT_ANSWER, msgspec.structs.replace(HINTS, holdout=1.0))
+
+    assert silent(agent.tell("claude", "UserPromptSubmit", prompt="login"))
+
+    assert agent.lines()[0]["offered"] == {"kind": "prompt", "paths": ["src/c.py", "src/a.py"], "held_out": True}
+
+
+def test_cursor_is_told_again_after_a_compaction(agent: Agent) -> None:
+    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="the brief"))
+
+    agent.tell("cursor", "preCompact")
+    again = agent.tell("cursor", "beforeSubmitPrompt", prompt="go on")
+    after = agent.tell("cursor", "beforeSubmitPrompt", prompt="go on")
+
+    assert json.loads(again.stdout) == {"additional_context": "the brief"}
+    assert silent(after)
+
+
+# -- Whose hook, which space
+
+
+@pytest.mark.parametrize(
+    ("variables", "payload", "client"),
+    [
+        ({"CURSOR_VERSION": "3", "CLAUDECODE": "1"}, {}, "cursor"),
+        ({"COPILOT_CLI": "1", "CLAUDE_PLUGIN_ROOT": "/p", "PLUGIN_ROOT": "/p"}, {}, "copilot"),
+        ({"GEMINI_SESSION_ID": "g", "CLAUDE_PROJECT_DIR": "/p"}, {}, "gemini"),
+        ({"CLAUDECODE": "1"}, {}, "claude"),
+        ({}, {"turn_id": "t"}, "codex"),
+        ({}, {"transcript_path": "/home/dev/.codex/sessions/r.jsonl"}, "codex"),
+        ({"PLUGIN_ROOT": "/p"}, {}, "codex"),
+    ],
+)
+def test_a_plugin_that_several_clients_load_knows_whose_hook_it_is(
+    agent: Agent, variables: dict[str, str], payload: dict[str, str], client: str
+) -> None:
+    told = {"session_id": "s1", "cwd": str(agent.project), "hook_event_name": "Stop", **payload}
+
+    assert silent(agent.run("Stop", stdin=json.dumps(told).encode(), variables=variables))
+
+    assert [line["client"] for line in agent.lines()] == [client]
+
+
+def test_a_client_that_runs_the_hooks_of_another_is_told_as_itself(agent: Agent) -> None:
+    """Cursor runs Claude's hooks beside its own; both are told as Cursor's, so that they can be one."""
+    told = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
+
+    agent.run("claude", "PostToolUse", stdin=told, variables={"CURSOR_VERSION": "3.20"})
+    agent.run("--client", "cursor", "postToolUse", stdin=told, variables={"CURSOR_VERSION": "3.20"})
+
+    assert [line["client"] for line in agent.lines()] == ["cursor", "cursor"]
+
+
+def test_claude_sessions_belong_to_the_project_they_were_started_in(agent: Agent) -> None:
+    """An agent may change its folder; its session stays where it began, as a transcript has it."""
+    told = json.dumps({"session_id": "s1", "cwd": "/elsewhere"}).encode()
+
+    agent.run("claude", "Stop", stdin=told, variables={"CLAUDE_PROJECT_DIR": str(agent.project)})
+
+    assert len(agent.lines()) == 1
+
+
+@given(name=st.text(min_size=1, max_size=50).filter(lambda name: "/" not in name and name not in (".", "..")))
+def test_the_hook_finds_the_space_that_mica_finds(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    """One directory, one space, though the hook imports nothing of mica."""
+    folder = tmp_path_factory.getbasetemp()
+    try:
+        directory = folder / "any" / name
+        directory.mkdir(parents=True, exist_ok=True)
+        encoded = os.fsencode(directory)
+    except (ValueError, OSError, UnicodeError):
+        return
+
+    found = hook.hooks_folder(encoded, home=os.fsencode(folder))
+
+    assert found == os.fsencode(hooks_folder(space_of(directory, home=folder).file))
+
+
+def test_worktrees_links_and_folders_without_git_have_the_same_space_for_both(tmp_path: Path) -> None:
+    main = tmp_path / "Main Project"
+    (main / ".git" / "worktrees" / "side").mkdir(parents=True)
+    (main / ".git" / "worktrees" / "side" / "commondir").write_text("../..\n")
+    side = tmp_path / "side"
+    (side / "deep").mkdir(parents=True)
+    (side / ".git").write_text(f"gitdir: {main}/.git/worktrees/side\n")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / ".git").write_bytes(b"gitdir: \xff\xfe")
+    (tmp_path / "link").symlink_to(main)
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / ".git").symlink_to(main / ".git")
+
+    spaces = {}
+    for path in (main, main / "src", side, side / "deep", broken, tmp_path / "link", tmp_path / "bare", Path("/")):
+        spaces[path.name] = found = hook.hooks_folder(os.fsencode(path), home=b"/h")
+        assert found == os.fsencode(hooks_folder(space_of(path, home=Path("/h")).file)), path
+
+    assert spaces["side"] == spaces["deep"] == spaces["Main Project"] == spaces["src"]
+    assert spaces["broken"] != spaces["side"]
+
+
+# -- What it costs, and what it leaves behind
+
+
+def test_nothing_heavy_is_imported(agent: Agent) -> None:
+    """A-40: the C halves of `json`, `os` and `signal` are enough; `re` alone costs as much as the interpreter."""
+    code = (
+        "import sys\nbefore = set(sys.modules)\n"
+        f"sys.path.insert(0, {str(PROGRAM.parent)!r})\nimport hook\n"
+        "environment, raw = {b'HOME': sys.argv[1].encode()}, b'{\"session_id\":\"s\"}'\n"
+        "hook.respond(['claude', 'SessionStart'], environment, raw, hook.Here())\n"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, str(agent.home)], capture_output=True, check=True, cwd=agent.project
+    )
+
+    assert set(eval(done.stdout)) <= {"hook", "__future__", "_json", "_blake2", "fcntl", "binascii"}
+
+
+def test_the_launcher_needs_no_mica_and_is_what_the_file_is(agent: Agent, tmp_path: Path) -> None:
+    """A-40: compiled once; and where mica is gone, it still exits 0."""
+    launcher = write_launcher(tmp_path / "bin")
+    payload = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
+
+    done = subprocess.run(
+        [launcher, "claude", "Stop"],
+        input=payload,
+        capture_output=True,
+        env={"HOME": str(agent.home)},
+        cwd=agent.project,
+        check=False,
+    )
+
+    assert silent(done)
+    assert len(agent.lines()) == 1
+
+
+def test_one_ingest_is_started_and_does_not_delay_the_hook(agent: Agent, tmp_path: Path) -> None:
+    """TA-15: an ingest that hangs delays nobody and is started once; it is apart from the agent and limited in time."""
+    started = tmp_path / "started"
+    pipe = tmp_path / "hangs"
+    os.mkfifo(pipe)
+    command = tmp_path / "ingest"
+    command.write_text(f'#!/bin/sh\necho "$$ $MICA_CHILD $(pwd)" >> {started}\nread line < {pipe}\n')
+    command.chmod(0o755)
+    agent.data.mkdir(parents=True)
+    (agent.data / "ingest-command").write_text(f"{command}\ningest\n")
+
+    for event in ("SessionStart", "Stop", "SessionStart", "SessionEnd"):
+        assert silent(agent.tell("claude", event))
+    with pipe.open("w") as opened:  # waits until the child reads
+        (said,) = started.read_text().splitlines()
+        process, guard, folder = said.split()
+        assert (guard, folder) == ("1", str(agent.project))
+        assert os.getsid(int(process)) != os.getsid(0)
+        assert os.getpriority(os.PRIO_PROCESS, int(process)) > 10
+        os.kill(int(process), signal.SIGKILL)
+        opened.close()
+    while True:  # the lock goes with the process
+        assert silent(agent.tell("claude", "SessionStart"))
+        if len(started.read_text().splitlines()) == 2:
+            break
+    with pipe.open("w") as opened:
+        opened.write("end\n")
+
+
+def test_without_a_command_nothing_is_started(agent: Agent) -> None:
+    assert silent(agent.tell("claude", "SessionStart"))
+    (agent.data / "ingest-command").write_text("relative\ningest\n")
+    assert silent(agent.tell("claude", "SessionStart"))
+    (agent.data / "ingest-command").write_text("/not/there\ningest\n")
+    assert silent(agent.tell("claude", "SessionStart"))
