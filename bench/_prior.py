@@ -34,7 +34,7 @@ LEARNED_FILES_MAX = 40
 SESSION_S = 3_600
 SCALE_MIN = 0.15  # a feature that hardly ever speaks in a history of commits may speak often elsewhere
 PENALTY = 30.0  # of the fit itself
-STRENGTH = 0.05  # how much of the history's certainty is handed down: here are commits, there will be prompts
+STRENGTH = 0.07  # how much of the history's certainty is handed down: here are commits, there will be prompts
 FLOOR = 30.0
 DIGITS = 4
 
@@ -198,11 +198,12 @@ def main() -> None:
     parser.add_argument("history", type=Path)
     parser.add_argument("--releases", type=Path)
     parser.add_argument("--commits", type=int, default=COMMITS)
-    parser.add_argument("--source", default="pallets/flask (BSD-3-Clause), subjects and changed files of its commits")
+    parser.add_argument("--source", default="pallets/flask (BSD-3-Clause)", help="the project and its licence")
     parser.add_argument("--out", type=Path, default=TARGET)
     options = parser.parse_args()
-    taught = list(lessons(history(options.history), Releases(options.releases), last=options.commits))
-    model = fit(taught, source=options.source)
+    changes = history(options.history)
+    taught = list(lessons(changes, Releases(options.releases), last=options.commits))
+    model = fit(taught, source=f"{options.source}, {len(taught):,} commits up to {changes[-1].id}")
     options.out.write_bytes(msgspec.json.encode(model) + b"\n")
     print(f"{len(taught):,} lessons, {options.out.stat().st_size:,} bytes")
 

@@ -16,4 +16,3 @@ def by_hand(found: Signals) -> Scores:
             if share > 0.5:
                 total[path] = total.get(path, 0.0) + weight * share
     return total
-

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from mica.select.navigation.calibrate import Tenths, falling
@@ -80,12 +82,12 @@ class Navigator:
     def learn(self, task: Task, asked: Asked | None = None) -> None:
         """Take in a task that ended, and, with what was found when it was asked, which signals were right."""
         if asked is not None and task.files and asked.candidates.paths:
-            self.learned = taught(self.learned, asked, task.files)
+            self.learned = self.taught(asked, task.files)
         self.past.learn(task)
 
-
-def taught(before: Learned, asked: Asked, needed: tuple[str, ...]) -> Learned:
-    """What is known after one more task: signals weighed anew, predictions checked."""
-    row = lesson(asked.candidates, asked.by_hand, needed, scales=before.model.scales)
-    outcomes = [(predicted, path in needed) for path, predicted in asked.predicted[:CHECKED]]
-    return Learned(model=learned(before.model, row), tenths=before.tenths.with_outcomes(outcomes))
+    def taught(self, asked: Asked, needed: Collection[str]) -> Learned:
+        """What would be known after one more task: signals weighed anew, predictions checked."""
+        model, tenths = self.learned.model, self.learned.tenths
+        rows = lesson(asked.candidates, asked.by_hand, needed, scales=model.scales)
+        outcomes = [(predicted, path in needed) for path, predicted in asked.predicted[:CHECKED]]
+        return Learned(model=learned(model, rows), tenths=tenths.with_outcomes(outcomes))
