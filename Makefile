@@ -8,10 +8,10 @@ LOCK = uv pip compile --universal --generate-hashes --python-version 3.11 -q \
 	--custom-compile-command 'make lock' pyproject.toml
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check format bench lock clean
+.PHONY: help setup run test test-clients check format bench lock clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1	/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | expand -t 14
 
 setup: .venv/.dev ## Make .venv with mica and everything its tests need
 
@@ -20,6 +20,9 @@ run: .venv/.run ## Show what your agents did (installs run-time packages only)
 
 test: .venv/.dev ## Run the tests; ARGS="-k search" picks some
 	@chromium=$$(scripts/browser) && CHROMIUM=$$chromium $(BIN)/python -m pytest $(ARGS)
+
+test-clients: .venv/.dev .venv/clients/.made ## Run real coding agents against scripted models (needs npm, fetches 1.5 GB)
+	@MICA_TEST_CLIENTS=$(CURDIR)/.venv/clients $(BIN)/python -m pytest tests/clients $(ARGS)
 
 check: .venv/.dev ## Check format, lint, types, import direction and docs
 	$(BIN)/ruff format --check .
@@ -67,4 +70,11 @@ clean: ## Remove .venv, caches and builds
 
 .venv/.made:
 	@scripts/venv $(PYTHON)
+	@touch $@
+
+.venv/clients/.made: tests/clients/package.json | .venv/.made
+	@echo "Fetching the coding agents of tests/clients/package.json into .venv/clients" >&2
+	@mkdir -p .venv/clients && cp tests/clients/package.json .venv/clients/
+	@npm install --prefix .venv/clients --no-audit --no-fund --no-package-lock
+	@node .venv/clients/node_modules/@anthropic-ai/claude-code/install.cjs # npm may not run it by itself
 	@touch $@

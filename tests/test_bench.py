@@ -35,6 +35,21 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("witness")
 
 
+def test_learned_trails_meet_ten_times_the_tasks_that_exact_sets_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TA-01: learned from the past only; the precision of what is chosen from the prompt is printed beside it."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    trails = importlib.import_module("trails")
+    sessions = trails.made_up(30)
+    every = [walk for session in sessions for walk in trails.walks(session)]
+
+    tally = trails.replayed(every, every[10:], trails.TrailSettings(), apart=1)
+
+    assert tally.met >= 10 * max(1, tally.exact)
+    assert trails.report("made_up", tally)["made_up_precision"] > 0.5
+    first = trails.replayed(every, every[:1], trails.TrailSettings(), apart=1)
+    assert (first.tasks, first.met, first.exact) == (1, 0, 0)  # nothing had ended before it
+
+
 Measure = Callable[[ModuleType, Path], object]
 MEASURES: dict[str, Measure] = {
     "rate": lambda log, path: asyncio.run(log.run_mica(log.stream(64), path.parent, 0)),

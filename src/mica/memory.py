@@ -97,6 +97,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.inject.now import Applied, Proposal
     from mica.inject.purge import Purging
     from mica.inject.trails import Trails
+    from mica.inject.why import Why
     from mica.llm.models import Models
     from mica.select.navigation.places import Places
     from mica.select.replaying import Replay
@@ -186,8 +187,8 @@ class Memory:
         **labels: str,
     ) -> Scope:
         """A `with` block, or a decorator, in which events come from here. What is not given is inherited."""
-        given = parent, labels, session, agent, user, task, correlation
-        return Scope(self._space, narrowed, self._space, self._base, *given)
+        space = self._space
+        return Scope(space, narrowed, (space, self._base, parent, labels, session, agent, user, task, correlation))
 
     async def resumed(self, session: str) -> Scope:
         """A `with` block that goes on where a session stopped, here or in a process that is gone.
@@ -664,6 +665,16 @@ class Memory:
         brief = render(query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=missing)
         return brief if is_preview else msgspec.structs.replace(brief, receipt=self._receipt(brief))
 
+    async def why(self, reference: Reference) -> list[Why]:
+        """What a brief, a crystal or another event rests on: given its id, its position, or a line that ends in them.
+
+        A line of a brief names one event or several, as in `… (#12 #14)`. Raises UnknownEvent when one is not there.
+        """
+        from mica.inject.why import handles, why
+
+        asked: list[Reference] = [*handles(reference)] if isinstance(reference, str) else [reference]
+        return [await why(self._store, await self.event(each)) for each in asked]
+
     async def _flushed_within(self, timeout_s: float) -> dict[str, str]:
         """Store what was emitted before; what a brief is told when that cannot be done in time."""
         try:
@@ -739,8 +750,8 @@ class Memory:
         self,
         insight: Sequence[tuple[str, Sequence[EventId]]],
         *,
-        sources: Sequence[EventId],
-        period: str,
+        sources: Sequence[EventId] = (),
+        period: str | None = None,
         level: Level = "session",
         significance: Sequence[tuple[str, Sequence[EventId]]] = (),
         principles: Sequence[tuple[str, Sequence[EventId]]] = (),
@@ -752,9 +763,15 @@ class Memory:
         """Record a crystal that an agent wrote itself: statements, each with the marks it rests on.
 
         It keeps the same laws as every other: LawBroken says which one it does not. A live crystal of the same period
-        is superseded.
+        is superseded. Without a period it is of the session of the current block, and of all marks of that session
+        that no other crystal covers.
         """
         await self._stored()
+        if period is None:
+            if level != "session" or (session := self.here.context.session) is None:
+                raise InvalidInput("say which period this crystal is of: no session is known here")
+            period, own = await self._crystallizer.of_session(session)
+            sources = list(dict.fromkeys([*own, *sources]))
         self._check_asserted(*(text for part in (insight, significance, principles) for text, _ in part), *topics)
         written = Written(
             insight=insight, significance=significance, principles=principles, topics=topics, dropped=dropped or {}
@@ -999,9 +1016,15 @@ class Memory:
     # -- Keep -------------------------------------------------------------------------------------------------
 
     async def replay_walks(
-        self, *, root: Path | None = None, on_progress: Callable[[int], None] = lambda done: None
+        self,
+        *,
+        root: Path | None = None,
+        latest: int | None = None,
+        on_progress: Callable[[int], None] = lambda done: None,
     ) -> Replay:
         """What offering paths would have been worth over this space's own history, learning only from the past.
+
+        With `latest`, only so many of the last tasks are judged.
 
         Files are seen as they were in the git history at `root`, which is the directory of the latest session unless
         given. Without one, a file can be offered once somebody has opened it; `missing` of the answer says so.
@@ -1011,7 +1034,9 @@ class Memory:
 
         events = await self.events(EventQuery(limit=None))
         where = latest_directory(events) if root is None else root
-        return await asyncio.to_thread(rewalked, events, where, render=offer, prices=prices(), on_progress=on_progress)
+        return await asyncio.to_thread(
+            rewalked, events, where, render=offer, prices=prices(), latest=latest, on_progress=on_progress
+        )
 
     async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
         """A day's or a week's work before `until`, beside the period before it, with the arms of all that was offered.

@@ -14,7 +14,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain
 from typing import Annotated, Literal, NewType, TypeAlias, cast
 
 import msgspec
@@ -38,7 +37,6 @@ EPOCH_OPENED = "epoch.opened"  # says that a mark is a milestone, where it is fo
 MILESTONE = "milestone"  # the tag that ends an epoch and opens the next
 PURGED = "event.purged"  # stands in place of an event whose content was purged
 NAME_CHARACTERS_MAX = 200  # a name is a word for a kind of event; longer ones are data in the wrong place
-CHECKED_MAX = 10_000  # words of contexts remembered as checked
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
 REASON_CHARACTERS_MAX = 200  # of a purge: it stands in every tombstone
 DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack
@@ -126,21 +124,15 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def check(self) -> None:
         """Raise InvalidContext when a field is not what a context holds."""
-        fields = self.session, self.agent, self.user, self.task, self.correlation
         try:
-            if _checked.issuperset(fields) and _checked_labels.issuperset(chain.from_iterable(self.labels)):
-                return  # as almost always: contexts have most of their words in common
-        except TypeError:
-            pass  # something that is no text
-        named = zip(self.__struct_fields__, fields, strict=False)
-        given = [(name, value) for name, value in named if value is not None] + [*self.labels]
-        for name, value in given:
-            _check_label(name, value)
-        if len(_checked) > CHECKED_MAX:
-            _checked.intersection_update({None})
-            _checked_labels.clear()
-        _checked.update(chain.from_iterable(given))
-        _checked_labels.update(chain.from_iterable(given))
+            _decode_context(_encode_context(self))  # the quickest way to check all of it
+        except (TypeError, ValueError):
+            for name in FIELDS:
+                if (value := getattr(self, name)) is not None:
+                    _check_label(name, value)
+            for name, value in self.labels:
+                _check_label(name, value)
+            raise
 
     def with_(  # noqa: PLR0917 - by place: a block is opened for every few events
         self,
@@ -171,9 +163,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return context
 
 
-_checked: set[str | None] = {None}
-_checked_labels: set[str] = set()
+FIELDS = ("session", "agent", "user", "task", "correlation")
 EMPTY = Context()
+_encode_context = msgspec.msgpack.Encoder().encode
+_decode_context = msgspec.msgpack.Decoder(Context).decode
 
 
 @lru_cache(maxsize=4_096)
@@ -182,12 +175,10 @@ def _context_id(context: Context) -> ContextId:
 
 
 def _check_label(name: str, value: object) -> None:
-    if isinstance(name, str) and isinstance(value, str) and _checked_labels.issuperset((name, value)):
-        return
-    if isinstance(value, Mapping):
-        keywords = ", ".join(f"{key}={inner!r}" for key, inner in value.items())
-        raise InvalidContext(f"context {name}={value!r} is a mapping; give labels as keywords: context({keywords})")
     if not isinstance(value, str) or not isinstance(name, str):
+        if isinstance(value, Mapping):
+            keywords = ", ".join(f"{key}={inner!r}" for key, inner in value.items())
+            raise InvalidContext(f"context {name}={value!r} is a mapping; give labels as keywords: context({keywords})")
         raise InvalidContext(f"context {name}={value!r} is a {type(value).__name__}; give it as text")
     if not value or len(value) > LABEL_CHARACTERS_MAX:
         raise InvalidContext(
@@ -195,7 +186,8 @@ def _check_label(name: str, value: object) -> None:
             "longer text belongs in an event"
         )
     try:
-        f"{name}{value}".encode()
+        if not (value.isascii() and name.isascii()):
+            f"{name}{value}".encode()
     except UnicodeEncodeError as error:
         raise InvalidContext(f"context {ascii(name)[1:-1]}={value!r} is not valid Unicode: {error.reason}") from error
 

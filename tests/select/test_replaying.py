@@ -183,3 +183,11 @@ def test_accounts_of_projects_add_up() -> None:
     assert [row.task for row in whole.rows] == [f"task-{number}" for number in range(1, 6)]
     assert sum(each.count for each in whole.bins) == sum(each.count for told in (one, other) for each in told.bins)
     assert together([one]) is one
+
+
+def test_only_the_latest_are_judged_and_all_are_learned_from() -> None:
+    """A-40: a first look is bounded, and no poorer in what it knows."""
+    walks = [walk(number, "read a.py 10 c1") for number in range(5)]
+    told = replay(walks, Frequent(), prices=prices(), shape=str, latest=1)
+    assert [row.task for row in told.rows] == ["task-4"]
+    assert told.rows[0].offered[0].path == "a.py"

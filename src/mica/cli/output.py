@@ -115,8 +115,8 @@ def _is_named(place: Path | str) -> bool:
     return "space" in parse_qs(urlsplit(str(place)).query) if is_address(place) else isinstance(place, str)
 
 
-def target(settings: Settings, store: object, space: object) -> Path | str:
-    """What the options name. Raises InvalidInput when there is no such space."""
+def target(settings: Settings, store: object, space: object, *, directory: Path | None = None) -> Path | str:
+    """What the options name, else the space of a directory. Raises InvalidInput when there is no such space."""
     if store is not None and space is not None:
         raise click.UsageError("give --store or --space, not both")
     if store == "":
@@ -124,7 +124,7 @@ def target(settings: Settings, store: object, space: object) -> Path | str:
     if store is not None:
         return str(store)
     if space is None:
-        return settings.store or space_of(Path.cwd(), home=settings.home).file
+        return settings.store or space_of(directory or Path.cwd(), home=settings.home).file
     if space and file_of(str(space), home=settings.home).exists():
         return file_of(str(space), home=settings.home)
     if space and Path(str(space)).is_dir():

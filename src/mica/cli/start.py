@@ -19,11 +19,13 @@ from mica.cli.output import Output, json_option, memory_command, size, space_nam
 from mica.cli.planning import Place, Plan, Plans, planned, usual_places
 from mica.cli.view import first_look
 from mica.errors import MicaError, UnknownSpace
+from mica.inject.accounts import facts
 from mica.inject.lines import counted
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.model import EventQuery
 from mica.sample import transcripts as sample_transcripts
+from mica.select.replaying import Replay
 from mica.settings import Settings, load_settings
 from mica.store.importing import Imported
 from mica.store.space import file_of, space_of
@@ -32,6 +34,7 @@ from mica.store.space import spaces as space_files
 SAMPLE = "sample"
 BRIEF_TOKENS = 600  # of the first look: one screen
 LOOK_DEADLINE_S = 2.0  # a person waits longer than an agent
+REPLAYED_TASKS = 300  # the latest that are judged at a first look; `mica replay` takes all
 EARLY_S = 1.0  # an import that takes longer shows a first look before it ends
 
 
@@ -113,7 +116,8 @@ async def _up(found: Plans, *, settings: Settings, output: Output, is_sample: bo
                 async with open_memory(plan.target, settings=settings) as other:
                     results[space_name(plan.target)] = await bar.run(other, plan)
             with bar.aside():
-                await _look(memory, space_name(newest.target), output, results=results, is_sample=is_sample)
+                told = await memory.replay_walks(latest=REPLAYED_TASKS)
+                await _look(memory, space_name(newest.target), output, told=told, results=results, is_sample=is_sample)
 
 
 @click.command()
@@ -131,6 +135,7 @@ async def _look(
     title: str,
     output: Output,
     *,
+    told: Replay | None = None,
     results: Mapping[str, Imported] | None = None,
     is_sample: bool = False,
 ) -> None:
@@ -138,12 +143,14 @@ async def _look(
     brief = await memory.brief(budget_tokens=BRIEF_TOKENS, deadline_s=LOOK_DEADLINE_S, is_preview=True)
 
     def for_people(console: Console) -> None:
-        console.print(first_look(title, seen, brief))
+        console.print(first_look(title, seen, brief, told))
         if results is not None:
             say_imported(console, results)
             console.print(_next(memory.location), soft_wrap=True)
 
     document: dict[str, object] = {"space": title, "is_sample": is_sample, "overview": seen, "brief": brief}
+    if told is not None:
+        document["replay"] = {"verdict": told.verdict, "facts": facts(told), "missing": told.missing}
     if results is not None:
         document["imported"] = results
     output.show(document, for_people)
@@ -163,6 +170,8 @@ def _next(location: str) -> str:
     lines = [
         ('search "words"', "find what was said, decided and committed"),
         ('brief "your task"', "what an agent would be told about it"),
+        ('navigate "your task"', "the files that it will need, with lines and reasons"),
+        ("replay", "what naming them in advance would have saved and wasted"),
         ("events tail", "the log itself; `events tree ID` shows what led to what"),
         ('mark "what you saw"', "add an observation; `--help` lists the rest"),
     ]
@@ -172,6 +181,9 @@ def _next(location: str) -> str:
         f"  {escape(command.ljust(width))}   [dim]{escape(what)}[/]"
         for command, (_, what) in zip(typed, lines, strict=True)
     ]
+    said.append(
+        f"  {escape(f'{program} install'.ljust(width))}   [dim]let coding agents use it: hooks, MCP server, commands[/]"
+    )
     return "\n".join(["[bold]What to type next[/]", *said])
 
 

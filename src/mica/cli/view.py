@@ -8,30 +8,35 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from mica.inject.accounts import facts
 from mica.inject.lines import local, one_line
 from mica.model import Brief
 from mica.select.overview import FileLine, Overview, SessionLine
+from mica.select.replaying import Replay
 
 BAR = "▏▎▍▌▋▊▉█"
 BAR_CELLS = 8
 LINE_CHARACTERS = 300  # of a prompt; the table cuts it to the width of the terminal
 
 
-def first_look(title: str, seen: Overview, brief: Brief) -> RenderableType:
+def first_look(title: str, seen: Overview, brief: Brief, told: Replay | None = None) -> RenderableType:
     """Everything on one screen."""
     parts: list[RenderableType] = [Text.from_markup(f"[bold]{escape(title)}[/]  {_totals(seen)}")]
+    if told is not None and told.rows:
+        verdict = Text("\n".join([told.verdict, *facts(told)[:3]]), overflow="fold")
+        parts.append(_titled("Would naming files in advance have paid? Your own history, walked again", verdict))
     if seen.sessions:
         parts.append(_titled("What your agents did lately", _sessions(seen.sessions)))
     if seen.files:
         parts.append(_titled("Files they keep coming back to, and what reading them cost", _files(seen.files)))
     nothing = "nothing that fits here" if brief.left_out else "nothing yet: there are no marks in this space"
-    told = Text(brief.text or nothing, overflow="fold")
+    said = Text(brief.text or nothing, overflow="fold")
     cost = f"{brief.tokens} tokens (estimated)"
-    parts.append(Panel(told, title="What the next agent would be told", subtitle=cost, border_style="dim"))
+    parts.append(Panel(said, title="What the next agent would be told", subtitle=cost, border_style="dim"))
     return Group(*parts)
 
 
-def _titled(title: str, table: Table) -> RenderableType:
+def _titled(title: str, table: RenderableType) -> RenderableType:
     return Panel(table, title=title, title_align="left", border_style="dim")
 
 

@@ -79,7 +79,7 @@ def sessions(
     by_period = {crystal.period: crystal for crystal in live}
     pooled: defaultdict[date, list[Mark]] = defaultdict(list)
     for session, group in _by_session(marks).items():
-        name = _name(session or "")
+        name = session_period(session or "")
         if session is None:
             for mark in group:
                 pooled[calendar.day(mark.at)].append(mark)
@@ -106,7 +106,7 @@ def sessions(
             yield Waiting(period=period, count=len(group), reason="the day goes on, and few marks wait for its end")
 
 
-def _name(session: str) -> str:
+def session_period(session: str) -> str:
     """What a session's crystals are called; a very long id by its beginning and a digest."""
     if len(session) <= SESSION_CHARACTERS_MAX:
         return f"session:{session}"

@@ -211,6 +211,14 @@ class Crystallizer:
         )
         return await self._record(draft, context)
 
+    async def of_session(self, session: str) -> tuple[str, list[EventId]]:
+        """What a crystal of this session is called, and the marks that are its own: no other crystal covers them."""
+        period = closings.session_period(session)
+        before = await self._store.crystals(CrystalQuery(period=period))
+        covered = [event for crystal in before for each in crystal.sources if (event := await self._store.event(each))]
+        fresh = await self._store.unsealed(limit=MARKS_AT_ONCE, session=session)
+        return period, [mark.id for mark in await standing(self._store, [*covered, *fresh])]
+
     # -- What is due --------------------------------------------------------------------------------------------
 
     async def _due(self, level: Level, request: Request) -> list[Due]:

@@ -14,6 +14,7 @@ from mica.trails import Trail, passes, ranked
 from mica.walks import Walk
 
 CRYSTALLIZED_MAX = 5  # in one evolution, the best first: a flood of commands helps nobody
+NAMED_MAX = 50  # crystallized trails that are in use: each costs a line in every agent's list of commands
 LISTED_MAX = 20  # trails of each kind that a report names
 
 
@@ -54,10 +55,25 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     baselines: tuple[Baseline, ...] = ()  # of the most tasks first
 
 
-def to_crystallize(trails: Iterable[Trail], gates: TrailSettings) -> list[Trail]:
-    """The trails that a rule crystallizes now, the best first and a few at a time."""
-    found = [trail for trail in trails if not trail.version and trail.state == "hot" and passes(trail, gates)]
-    return ranked(found)[:CRYSTALLIZED_MAX]
+def to_crystallize(trails: Sequence[Trail], gates: TrailSettings) -> list[Trail]:
+    """The trails that a rule crystallizes now, the best first: a few at a time, few in all, and none twice.
+
+    One that shares more than half of its files with a crystallized one would be a second name for the same place.
+    """
+    named = [trail for trail in trails if trail.version and trail.state == "crystallized"]
+    room = min(CRYSTALLIZED_MAX, NAMED_MAX - len(named))
+    places = [set(trail.paths) for trail in named]
+    chosen: list[Trail] = []
+    for trail in ranked(trails):
+        files = set(trail.paths)
+        if len(chosen) >= room:
+            break
+        if trail.version or trail.state != "hot" or not passes(trail, gates):
+            continue
+        if all(2 * len(files & place) <= min(len(files), len(place)) for place in places):
+            chosen.append(trail)
+            places.append(files)
+    return chosen
 
 
 def to_refresh(trails: Iterable[Trail]) -> list[Trail]:

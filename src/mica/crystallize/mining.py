@@ -6,12 +6,12 @@ Only walks and their times count, never the order in which they are given.
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from functools import lru_cache
 from math import ceil
-from pathlib import PurePosixPath
 
 import msgspec
 
@@ -19,7 +19,7 @@ from mica.trails import STEPS_MAX, stands_for
 
 WALK_FILES_MAX = 40  # of a walk, its first; whoever touches more sweeps through the project
 SETS_MAX = 4_000  # that are looked at, those of the most walks first; a second or two
-PAIRS_MAX = 40_000  # that are grown, those of the most walks first
+PAIRS_MAX = 10_000  # that are grown, those of the most walks first; several make the same set
 WHOLE_MAX = 1_000  # walks, the latest, that are trails of one run
 COMMON_SHARE = 0.1  # of the walks: a pattern that fits in more says nothing
 COMMON_WALKS_MIN = 20  # fewer say nothing about what is common
@@ -43,10 +43,12 @@ def normalised(path: str) -> str | None:
     return None if not parts or ".." in parts else "/".join(parts)
 
 
+@lru_cache(maxsize=65_536)
 def generalised(path: str) -> str | None:
     """The pattern of a file's kind, `a/*.py` for `a/x.py`; None where the name has no ending."""
-    pure = PurePosixPath(path)
-    return str(pure.with_name(f"*{pure.suffix}")) if pure.suffix and pure.stem else None
+    folder, slash, name = path.rpartition("/")
+    stem, dot, ending = name.rpartition(".")
+    return f"{folder}{slash}*.{ending}" if stem and dot and ending else None
 
 
 def similarity(first: Sequence[str], second: Sequence[str]) -> float:
@@ -81,10 +83,19 @@ def mined(walks: Sequence[Sequence[str]], *, runs_min: int = 2) -> list[Found]:
     for place, basket in enumerate(baskets):
         for item in basket:
             masks[item] |= 1 << place
-    counts = Counter(pair for basket in baskets for pair in combinations(sorted(basket), 2))
-    pairs = sorted((pair for pair, count in counts.items() if count >= runs_min), key=lambda p: (-counts[p], p))
-    waiting = [masks[first] & masks[second] for first, second in pairs[:PAIRS_MAX] if not _is_kind_of(first, second)]
-    return _closed(waiting, baskets, masks, runs_min=runs_min)
+    pairs = heapq.nsmallest(PAIRS_MAX, _pairs(baskets, masks, runs_min=runs_min))
+    return _closed([masks[first] & masks[second] for _, first, second in pairs], baskets, masks, runs_min=runs_min)
+
+
+def _pairs(
+    baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
+) -> Iterator[tuple[int, str, str]]:
+    """Two items of enough walks, led by their number as a negative one. Item by item: all pairs would be millions."""
+    for first, mask in masks.items():
+        beside = Counter(item for place in _places(mask) for item in baskets[place] if item > first)
+        for second, count in beside.items():
+            if count >= runs_min and not _is_kind_of(first, second):
+                yield -count, first, second
 
 
 def _closed(
@@ -93,21 +104,29 @@ def _closed(
     found: dict[frozenset[str], int] = {}
     known: set[int] = set()
     while waiting and len(known) < SETS_MAX:
-        grown: list[int] = []
-        for mask in waiting:
-            if mask in known or len(known) >= SETS_MAX:
-                continue
-            known.add(mask)
-            places = list(_places(mask))
-            closure = frozenset.intersection(*(baskets[place] for place in places))
-            items = _concrete(closure)
-            if 2 <= len(items) <= STEPS_MAX and not all("*" in item for item in items):
-                found[items] = mask
-            beside = Counter(item for place in places for item in baskets[place] - closure)
-            grown += [mask & masks[item] for item, count in beside.items() if count >= runs_min]
-        waiting = sorted(set(grown), key=lambda mask: (-mask.bit_count(), mask))
+        wave: list[tuple[int, frozenset[str]]] = []
+        for mask in dict.fromkeys(waiting):
+            if mask not in known and len(known) < SETS_MAX:
+                known.add(mask)
+                closure = frozenset.intersection(*(baskets[place] for place in _places(mask)))
+                wave.append((mask, closure))
+                items = _concrete(closure)
+                if 2 <= len(items) <= STEPS_MAX and not all("*" in item for item in items):
+                    found[items] = mask
+        room = SETS_MAX - len(known)
+        grown = (grown for mask, closure in wave for grown in _grown(mask, closure, baskets, masks, runs_min=runs_min))
+        largest = heapq.nsmallest(room, ((-each.bit_count(), each) for each in grown)) if room else []
+        waiting = [mask for _, mask in largest]
     sets = [Found(items=items, walks=frozenset(_places(mask))) for items, mask in found.items()]
     return sorted(sets, key=lambda each: (-len(each.walks), -len(each.items), sorted(each.items)))
+
+
+def _grown(
+    mask: int, closure: frozenset[str], baskets: Sequence[frozenset[str]], masks: Mapping[str, int], *, runs_min: int
+) -> Iterator[int]:
+    """The walks that touched one more item, for each of which there are enough."""
+    beside = Counter(item for place in _places(mask) for item in baskets[place] - closure)
+    return (mask & masks[item] for item, count in beside.items() if count >= runs_min)
 
 
 def _telling(baskets: Sequence[frozenset[str]]) -> frozenset[str]:

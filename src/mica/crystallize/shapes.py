@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from mica.trails import SLUG_CHARACTERS_MAX
-from mica.words import terms_of, words
+from mica.words import terms, terms_of, words
 
 VERBS = {  # the class of a task, and the words that tell it
     "fix": "fix fixes fixed mend repair bug bugs broken breaks crash crashes error errors fail fails failing failure "
@@ -32,6 +33,7 @@ EMPTY_WORDS = frozenset(
     "http https www com org md".split()
 )
 HEAD_CHARACTERS = 400  # of a prompt: what it is about stands at its head; below are logs and plans
+PROMPTS_MAX = 16_384  # heads that are remembered, for one lesson: a few megabytes
 WORKFLOW = "adw_"  # the task of a build workflow says its own kind
 
 _CLASSES = {word: name for name, those in VERBS.items() for word in those.split()}
@@ -45,20 +47,28 @@ def task_shape(prompt: str, *, task: str | None = None) -> str:
     return "-".join([verb_class(prompt), *objects([prompt], limit=2)])
 
 
+@lru_cache(maxsize=PROMPTS_MAX)
 def verb_class(prompt: str) -> str:
     """What is to be done: by the first word that tells it."""
     found = (_CLASSES[word] for word in words(prompt[:HEAD_CHARACTERS]) if word in _CLASSES)
     return next(found, OTHER)
 
 
-def object_words(prompt: str) -> list[str]:
-    """What a task is about, in the order of the prompt: no verbs, no words that stand in every prompt, no numbers."""
+@lru_cache(maxsize=PROMPTS_MAX)
+def object_words(prompt: str) -> tuple[str, ...]:
+    """What a task is about, in the order of the prompt: no verbs, no words of every prompt, no numbers; each once."""
     found = [
         word
         for word in words(prompt[:HEAD_CHARACTERS])
         if len(word) > 2 and word.isascii() and word.isalpha() and word not in _CLASSES and word not in EMPTY_WORDS
     ]
-    return [word for word in found if terms_of([word])]
+    return tuple(dict.fromkeys(word for word in found if terms_of([word])))
+
+
+@lru_cache(maxsize=PROMPTS_MAX)
+def prompt_terms(prompt: str) -> frozenset[str]:
+    """The terms of the head of a prompt."""
+    return frozenset(terms(prompt[:HEAD_CHARACTERS]))
 
 
 def objects(
@@ -68,7 +78,7 @@ def objects(
     counts: Counter[str] = Counter()
     places: dict[str, int] = {}
     for prompt in prompts:
-        for place, word in enumerate(dict.fromkeys(object_words(prompt))):
+        for place, word in enumerate(object_words(prompt)):
             counts[word] += 1
             places[word] = min(place, places.get(word, place))
     named = {word for path in paths for word in words(path)}

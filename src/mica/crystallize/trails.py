@@ -17,16 +17,15 @@ import msgspec
 
 from mica.crystallize.mining import WHOLE_MAX, Found, merged, mined, normalised
 from mica.crystallize.ranges import steps_of
-from mica.crystallize.shapes import HEAD_CHARACTERS, shape_of, slug_of
+from mica.crystallize.shapes import HEAD_CHARACTERS, prompt_terms, shape_of, slug_of
 from mica.crystallize.telling import Said, said_in
 from mica.model import Event, EventId
 from mica.settings import TrailSettings
 from mica.trails import STEPS_MAX, USED, Figures, Trail, exact_key, key_of, stands_for, walked
 from mica.walks import Step, Walk
-from mica.words import terms
 
 WALKS_MAX = 10_000  # the latest, that are learned from: a year or two of one person
-TRAILS_MAX = 1_000  # that are kept, those of the most runs first; what was named is always kept
+TRAILS_MAX = 1_000  # that are kept: what was named, then those of the most walks, then the latest
 MERGED_MAX = 64  # keys that one trail stands for
 ORDERS_MAX = 50  # walks of a trail, its first and its latest, whose order makes a key that finds it
 LEARNED_FROM_MAX = 20  # walks that a trail names
@@ -112,7 +111,7 @@ def learned(walks: Iterable[Walk], told: Iterable[Event] = (), *, gates: TrailSe
         for place, trail in enumerate(built)
     ]
     trails = sorted(moved, key=lambda each: (not each.version, -each.runs, -each.successes, each.first_at, each.key))
-    return _named(trails[: max(TRAILS_MAX, len(said))])
+    return _named(trails)
 
 
 def _sets(runs: Sequence[Run], said: Sequence[Said], *, gates: TrailSettings) -> list[Found]:
@@ -130,7 +129,9 @@ def _sets(runs: Sequence[Run], said: Sequence[Said], *, gates: TrailSettings) ->
         for place, run in list(enumerate(paths))[-WHOLE_MAX:]
         if 2 <= len(run) <= STEPS_MAX
     ]
-    return merged([*named, *mined(paths), *whole], above=gates.overlap, named=len(named))
+    found = merged([*named, *mined(paths), *whole], above=gates.overlap, named=len(named))
+    others = sorted(found[len(named) :], key=lambda each: (-len(each.walks), -max(each.walks), sorted(each.items)))
+    return [*found[: len(named)], *others[: max(0, TRAILS_MAX - len(named))]]
 
 
 def _used(runs: list[Run], events: Iterable[Event]) -> tuple[list[Run], list[tuple[str, int | None, datetime]]]:
@@ -249,13 +250,13 @@ def _agents(runs: Iterable[Run]) -> dict[str, Figures]:
 def _rarity(runs: Sequence[Run]) -> dict[str, float]:
     """What a term says about a task: much where few prompts have it."""
     prompts = [run.prompt for run in runs if run.prompt]
-    containing = Counter(term for prompt in prompts for term in set(terms(prompt)))
+    containing = Counter(term for prompt in prompts for term in prompt_terms(prompt))
     return {term: math.log((len(prompts) + PRIOR_PROMPTS) / number) for term, number in containing.items()}
 
 
 def _words(prompts: Sequence[str], rarity: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
     """The terms that lead to a trail, with their shares: frequent in its prompts, and rare in others."""
-    told = [set(terms(prompt)) for prompt in prompts]
+    told = list(map(prompt_terms, prompts))
     counts = Counter(term for those in told for term in those if not term.isdigit())
     weights = {
         term: number / len(told) * max(0.0, rarity.get(term, 0.0) + math.log(number / len(told)))

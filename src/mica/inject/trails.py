@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -250,7 +251,7 @@ class Trails:
             position = await self._store.last_position()
             walks = await self._walks(LEARNED_FROM)
             told = await self._store.events(EventQuery(names=TOLD, limit=None))
-            trails = learned(walks, told, gates=self._gates)
+            trails = await asyncio.to_thread(learned, walks, told, gates=self._gates)
             if await self._store.save_trails(trails, msgspec.structs.replace(lesson, position=position)):
                 break
         return len(trails)
@@ -301,7 +302,8 @@ class Trails:
             await self.learn()
 
     async def _walks(self, names: tuple[str, ...]) -> Sequence[Walk]:
-        return walks_of(await self._store.events(EventQuery(names=names, limit=EVENTS_MAX)))
+        events = await self._store.events(EventQuery(names=names, limit=EVENTS_MAX))
+        return await asyncio.to_thread(walks_of, events)
 
     async def _all(self, query: TrailQuery) -> Sequence[Trail]:
         now = self._clock()

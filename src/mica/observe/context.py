@@ -24,13 +24,12 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from mica.errors import InvalidContext, InvalidEvent
-from mica.model import DEPTH_MAX, EMPTY, Context, Event, EventId, Ref, ref_of, split_id
+from mica.model import DEPTH_MAX, EMPTY, FIELDS, Context, Event, EventId, Ref, ref_of, split_id
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 BAGGAGE_BYTES_MAX = 8_192  # what W3C Baggage asks everyone to accept; more may be cut on the way
-FIELDS = ("session", "agent", "user", "task", "correlation")
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
@@ -71,34 +70,32 @@ def age_s(space: str) -> float | None:
     return monotonic() - frame.entered_s if frame else None
 
 
-class Scope:
+class Scope(msgspec.Struct, eq=False):
     """One `with` block, or a decorator that opens one for every call of a function, coroutine or generator.
 
     A generator that opens a block by `with` shares it with its caller between two items, as all context variables do;
     decorated with a scope, it keeps the context to itself.
     """
 
-    __slots__ = "_enter", "_given", "_is_open", "_space"
-
-    def __init__(self, space: str, enter: Callable[..., Here], *given: object) -> None:
-        self._space = space
-        self._enter = enter  # called with what is given whenever the block is entered
-        self._given = given
-        self._is_open = False
+    space: str
+    enter: Callable[..., Here]  # called with what is given whenever the block is entered
+    given: tuple[object, ...] = ()
+    is_open: bool = False
 
     def __enter__(self) -> Here:
-        if self._is_open:
+        if self.is_open:
             raise InvalidContext("this context block is open already; call memory.context(…) again for a second one")
-        here = self._enter(*self._given)
-        self._is_open = True
-        _set_frames(_Frame(self, self._space, here, _get_frames(), monotonic()))
+        here = self.enter(*self.given)
+        self.is_open = True
+        _set_frames(_Frame(self, self.space, here, _get_frames(), monotonic()))
         return here
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _set_frames(_without(_get_frames(), self))
-        self._is_open = False
+        frame = _get_frames()
+        _set_frames(frame.outer if frame is not None and frame.scope is self else _without(frame, self))
+        self.is_open = False
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         if inspect.isasyncgenfunction(function):
@@ -122,7 +119,7 @@ class Scope:
         return around
 
     def _again(self) -> Scope:
-        return Scope(self._space, self._enter, *self._given)
+        return Scope(self.space, self.enter, self.given)
 
     def _around_generator(
         self, function: Callable[P, Generator[object, object, object]]
@@ -196,11 +193,14 @@ def narrowed(  # noqa: PLR0917 - by place: a block is opened for every few event
     correlation: str | None = None,
 ) -> Here:
     """Where we are, `base` outside of every block, with some fields replaced, labels added and, if given, a parent."""
-    here = current(space) or base
+    frame = _get_frames()
+    here = base if frame is None else frame.here if frame.space is space else current(space) or base
     context = here.context.with_(labels, session, agent, user, task, correlation)
     if parent is None:
         return Here(context, here.parent)
-    if not isinstance(parent, (Event, Ref)):
+    if type(parent) is Ref:  # asking for the class of a struct costs ten times as much
+        return Here(context, parent)
+    if not isinstance(parent, Event):
         raise InvalidContext(f"parent {parent!r} is no event; give what emit, mark or event returned")
     return Here(context, parent.ref)
 

@@ -210,13 +210,15 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         """Where we are now. Who has the token calls it."""
         nonlocal place
         block: object = context
-        if isinstance(context, Context):
-            where, above = context, parent
-        else:
-            if context is None:
-                block = frame = current_frame()
-                context = (frame.here if frame is not None and frame.space is space else current(space)) or base_here
+        if context is None:
+            block = frame = current_frame()
+            context = base_here
+            if frame is not None:
+                context = frame.here if frame.space is space else current(space) or base_here
+        if isinstance(context, Here):
             where, above = context.context, context.parent if parent is None else parent
+        else:
+            where, above = context, parent
         scope = scoped[1] if where is scoped[0] else scope_of(where, block is not context)
         if above is None:
             place = (block, parent, scope, (), 0, None, 0)

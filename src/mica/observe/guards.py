@@ -18,7 +18,8 @@ from hashlib import blake2b
 from typing import ParamSpec, Protocol, TypeVar, cast
 
 from mica.errors import InvalidContext, InvalidInput
-from mica.observe.context import FIELDS, Here, Scope, narrowed
+from mica.model import FIELDS
+from mica.observe.context import Here, Scope, narrowed
 from mica.observe.emitter import Emit
 
 P = ParamSpec("P")

@@ -176,16 +176,22 @@ def replay(
     *,
     prices: Prices,
     shape: Callable[[str], str],
+    latest: int | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Replay:
-    """Predict every task with the past alone. A task is learned when its last event ended, not when it was asked."""
+    """Predict every task with the past alone. A task is learned when its last event ended, not when it was asked.
+
+    With `latest`, only so many of the last tasks are judged; the others are learned from all the same.
+    """
     rows: list[Row] = []
     guesses: list[tuple[float, bool]] = []
     running: list[tuple[datetime, int, Walk]] = []
-    for number, walk in enumerate(sorted(walks, key=lambda walk: (walk.at, walk.id))):
+    ordered = sorted(walks, key=lambda walk: (walk.at, walk.id))
+    judged_from = 0 if latest is None else len(ordered) - latest
+    for number, walk in enumerate(ordered):
         while running and running[0][0] <= walk.at:
             predictor.learn(heapq.heappop(running)[2])
-        if walk.prompt and walk.steps:
+        if walk.prompt and walk.steps and number >= judged_from:
             predicted = predictor.predict(walk)
             needed = frozenset(walk.touched)
             if needed:

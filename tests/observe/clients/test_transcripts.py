@@ -420,6 +420,47 @@ def test_gemini_calls_that_failed_or_were_cancelled_touch_nothing(tmp_path: Path
     assert named(events, "file.read")[0].error
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        " " * 2_000_000 + "<hook_context>",
+        "<hook_context>" * 150_000,
+        "<hook_context></hook_context>" * 70_000,
+        '<memory from="mica">' * 100_000,
+        '\n\nTool "' * 200_000,
+        "/" * 2_000_000,
+    ],
+    ids=["spaces", "opened", "closed", "recalled", "guidance", "slashes"],
+)
+def test_megabytes_of_strange_text_are_read_in_one_pass(tmp_path: Path, text: str) -> None:
+    """Each would take hours where every beginning looks through all the rest."""
+    call = {"id": "1", "name": "read_file", "args": {"file_path": "a"}, "status": "success", "result": text}
+    path = chat(
+        tmp_path / "session-1.jsonl",
+        {"id": "m1", "type": "user", "content": f"Look {text}"},
+        {"id": "m2", "type": "gemini", "content": text, "toolCalls": [call]},
+    )
+    started: Json = {
+        "type": "session.start",
+        "id": "1",
+        "timestamp": "2026-11-15T11:00:00Z",
+        "data": {"sessionId": "s"},
+    }
+    asked: Json = {"toolCallId": "c", "toolName": "bash", "arguments": {"command": "ls"}}
+    done: Json = {"toolCallId": "c", "success": True, "result": {"content": text}}
+    session = write(
+        tmp_path / "events.jsonl",
+        started,
+        started | {"type": "tool.execution_start", "data": asked},
+        started | {"type": "tool.execution_complete", "data": done},
+    )
+    command = asks("c", "exec_command", cmd="ls")
+
+    assert marks(events_of(gemini, path), "prompt")
+    assert named(events_of(copilot, session), "shell.run")
+    assert named(events_of(codex, rollout(tmp_path / "r.jsonl", command, returns("c", text))), "shell.run")
+
+
 # -- Copilot ----------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import msgspec
@@ -29,7 +30,8 @@ PROJECT_LINES_MAX = 200  # looked through for a path that has the project's hash
 _MARKER = ".project_root"
 _REGISTRY_BYTES_MAX = 10 * 2**20  # of projects.json: a few hundred bytes for each project
 _PATH = re.compile(r'(?:/|[A-Za-z]:\\\\?)[^\s"\'<>|*?`,;()]{1,500}')
-_PATHS_MAX = 2_000  # of one record, before its ancestors are tried
+_PATHS_MAX = 10_000  # looked at for it, with all folders above them
+_PATH_LINE_BYTES_MAX = 10 * 2**20  # a longer record holds a file's text, not its place
 _IGNORED = frozenset(
     ("info", "error", "warning", "system", "about", "help", "stats", "model_stats", "tool_stats", "quit")
 )
@@ -260,16 +262,18 @@ def _registry(path: Path) -> Iterable[str]:
 
 def _spoken_of(path: Path, wanted: str) -> str | None:
     """A folder with this hash among those that the session speaks of, or above them."""
+    lines = reading.first_lines(path, limit=PROJECT_LINES_MAX)
+    texts = (line.decode("utf-8", "replace") for line in lines if len(line) <= _PATH_LINE_BYTES_MAX)
+    places = (found[0] for text in texts for found in _PATH.finditer(text))
     tried: set[str] = set()
-    for line in reading.first_lines(path, limit=PROJECT_LINES_MAX):
-        for place in _PATH.findall(line.decode("utf-8", "replace"))[:_PATHS_MAX]:
-            pure = PurePosixPath(place) if place.startswith("/") else PureWindowsPath(place.replace("\\\\", "\\"))
-            for folder in map(str, (pure, *pure.parents)):
-                if folder in tried:
-                    break
-                tried.add(folder)
-                if _hash(folder) == wanted:
-                    return folder
+    for place in islice(places, _PATHS_MAX):
+        pure = PurePosixPath(place) if place.startswith("/") else PureWindowsPath(place.replace("\\\\", "\\"))
+        for folder in map(str, (pure, *pure.parents)):
+            if folder in tried:
+                break
+            tried.add(folder)
+            if _hash(folder) == wanted:
+                return folder
     return None
 
 

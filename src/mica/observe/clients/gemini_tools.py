@@ -12,6 +12,7 @@ import msgspec
 
 from mica.observe.clients import touching
 from mica.observe.clients.claude_records import Count, Piece, text_of
+from mica.observe.clients.prompts import without
 from mica.observe.clients.ranges import Shown, line_count
 from mica.observe.clients.records import Shape, Tally
 from mica.observe.clients.touching import Call, Draft, Files
@@ -22,7 +23,6 @@ _READ_LINES = re.compile(r"Read lines (\d{1,9})-(\d{1,9}) of (\d{1,9})")
 _CONTENT = re.compile(r"--- FILE CONTENT \(truncated\) ---\n")
 _EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,6})$", re.MULTILINE)
 _HIT = re.compile(r"L(\d{1,9}): ")
-_HOOK = re.compile(r"\s*<hook_context>.*?</hook_context>\s*", re.DOTALL)
 
 
 class Input(msgspec.Struct, gc=False):
@@ -83,7 +83,8 @@ _RESULT = Shape(Result)
 
 def without_hooks(text: str) -> str:
     """A text as it was before hooks added theirs."""
-    return _HOOK.sub("", text) if "<hook_context>" in text else text
+    kept = without(text, "hook_context")
+    return text if kept is text else kept.removesuffix("\n\n")  # they stand after an empty line
 
 
 def drafts(call: Call, files: Files, tally: Tally) -> list[Draft]:

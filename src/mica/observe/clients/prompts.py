@@ -29,7 +29,7 @@ _NOT_TYPED: dict[str, tuple[str, ...]] = {
         "System: Please continue.",
     ),
 }
-_OURS = re.compile(r'<memory from="mica"[^>]{0,400}>.*?</memory>', re.DOTALL)  # as a brief is fenced
+_OURS = '<memory from="mica"', "</memory>"  # as a brief is fenced
 _COMMAND = re.compile(r"/([A-Za-z][\w:.-]{0,100})(?:\s+(.*))?\Z", re.DOTALL)
 
 
@@ -58,12 +58,16 @@ def typed(client: str, text: str) -> Prompt | Command | None:
 
 def without_recalled(text: str) -> str:
     """The text without what mica itself has put there."""
-    return _OURS.sub("", text) if '<memory from="mica"' in text else text
+    return _cut(text, *_OURS)
 
 
 def without(text: str, tag: str) -> str:
     """The text without the elements of this name. A tag that nobody closed is something the person wrote."""
-    opening, closing = f"<{tag}>", f"</{tag}>"
+    return _cut(text, f"<{tag}>", f"</{tag}>")
+
+
+def _cut(text: str, opening: str, closing: str) -> str:
+    """In one pass: a prompt may hold megabytes of it."""
     kept: list[str] = []
     place = 0
     while (begin := text.find(opening, place)) >= 0 and (end := text.find(closing, begin)) >= 0:

@@ -92,6 +92,7 @@ def rewalked(
     *,
     render: Callable[[Sequence[Place]], str],
     prices: Prices,
+    latest: int | None,
     on_progress: Callable[[int], None],
 ) -> Replay:
     """The account of all walks in these events, over the repository at `root` as it was at each of them."""
@@ -105,7 +106,7 @@ def rewalked(
         trees, missing = None, {"git": f"{root} has no git history; only files that were once opened can be offered"}
     try:
         predictor = Rewalking(trees, render=render)
-        told = replay(walks, predictor, prices=prices, shape=verb_class, on_progress=on_progress)
+        told = replay(walks, predictor, prices=prices, shape=verb_class, latest=latest, on_progress=on_progress)
     finally:
         if trees is not None:
             trees.close()

@@ -1,0 +1,263 @@
+"""JSON files of other people, changed as little as possible: comments, order, indents and line ends stay. Pure.
+
+Comments and trailing commas are understood, as editors and agents write them. What is put in and taken out again leaves
+the text as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from mica.errors import InvalidInput
+
+NESTING_MAX = 200  # settings are five deep; more is no settings file
+MISSING = msgspec.UNSET  # what stands for a value that is not there
+
+_BLANK = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_SCALAR = re.compile(r"true|false|null|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
+
+
+class Node(msgspec.Struct):
+    """A value and where it stands; an object or array with its slots in order."""
+
+    start: int
+    end: int
+    value: object = None
+    slots: list[Slot] = []
+    is_container: bool = False
+
+
+class Slot(msgspec.Struct):
+    """A member of an object, from its key on, or an item of an array."""
+
+    start: int
+    node: Node
+    key: str | None = None
+
+    @property
+    def end(self) -> int:
+        return self.node.end
+
+
+def value_at(text: str, keys: Sequence[str]) -> object:
+    """What stands under these keys; MISSING when nothing does. Raises InvalidInput when the text is no JSON."""
+    node: Node | None = parsed(text)
+    for key in keys:
+        node = _member(node, key)
+        if node is None:
+            return MISSING
+    return node.value if node is not None else MISSING
+
+
+def depth_of(text: str, keys: Sequence[str]) -> int:
+    """How many of these keys are there already, from the first on."""
+    node: Node | None = parsed(text)
+    for count, key in enumerate(keys):
+        node = _member(node, key)
+        if node is None:
+            return count
+    return len(keys)
+
+
+def with_value(text: str, keys: Sequence[str], value: object) -> str:
+    """The text with this value under these keys, in place of another or behind all others."""
+    text = text if text.strip("\ufeff \t\r\n") else "{}\n"
+    known = depth_of(text, keys)
+    node = _walk(text, keys[:known])
+    unit = _unit(text)
+    if known == len(keys):
+        written = _written(value, indent=_indent_at(text, node.start), unit=unit, text=text)
+        return text[: node.start] + written + text[node.end :]
+    for key in reversed(keys[known + 1 :]):
+        value = {key: value}
+    return _put(text, node, value, key=keys[known], unit=unit)
+
+
+def with_item(text: str, keys: Sequence[str], value: object) -> str:
+    """The text with this value as the last item of the array under these keys."""
+    if value_at(text, keys) is MISSING if text.strip() else True:
+        return with_value(text, keys, [value])
+    return _put(text, _walk(text, keys), value, key=None, unit=_unit(text))
+
+
+def without_value(text: str, keys: Sequence[str], *, known: int = 0) -> str:
+    """The text without what stands under these keys, and without what is then empty after the first `known` of them."""
+    for count in range(len(keys), 0, -1):
+        parent = _walk(text, keys[: count - 1])
+        index = next(number for number, slot in enumerate(parent.slots) if slot.key == keys[count - 1])
+        if count < len(keys) and (count <= known or parent.slots[index].node.slots):
+            break
+        text = _cut(text, parent, index)
+    return text
+
+
+def without_item(text: str, keys: Sequence[str], value: object, *, known: int = 0) -> str:
+    """The text without this item of the array under these keys; without the array when it is then empty."""
+    array = _walk(text, keys)
+    text = _cut(text, array, next(number for number, slot in enumerate(array.slots) if slot.node.value == value))
+    if _walk(text, keys).slots or known >= len(keys):
+        return text
+    return without_value(text, keys, known=known)
+
+
+# -- Writing ----------------------------------------------------------------------------------------------------
+
+
+def _put(text: str, container: Node, value: object, *, key: str | None, unit: str) -> str:
+    """The text with a slot behind all others."""
+    if not container.is_container or (key is None) != (text[container.start] == "["):
+        raise InvalidInput("something else stands where an entry should be put")
+    name = "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
+    end = _newline(text)
+    closing = container.end - 1
+    base = _indent_at(text, container.start)
+    if not container.slots:
+        written = name + _written(value, indent=base + unit, unit=unit, text=text)
+        content = len(text[:closing].rstrip())
+        after = end + base if not text[content:closing] or "\n" not in text[content:closing] else text[content:closing]
+        return text[:content] + end + base + unit + written + after + text[closing:]
+    first, last = container.slots[0], container.slots[-1]
+    comma = _comma(text, last.end)
+    if "\n" not in text[container.start : first.start]:
+        written = name + _written(value, indent=base, unit=None, text=text)
+        place = last.end if comma is None else comma
+        return text[:place] + (f", {written}" if comma is None else f" {written},") + text[place:]
+    indent = _indent_at(text, first.start)
+    written = end + indent + name + _written(value, indent=indent, unit=unit, text=text)
+    content = len(text[:closing].rstrip())  # behind a comment that belongs to the last slot
+    if comma is not None:
+        return text[:content] + written + "," + text[content:]
+    return text[: last.end] + "," + text[last.end : content] + written + text[content:]
+
+
+def _cut(text: str, container: Node, index: int) -> str:
+    """The text without a slot."""
+    slot = container.slots[index]
+    begin = len(text[: slot.start].rstrip())
+    comma = _comma(text, slot.end)
+    if comma is not None:
+        text = text[:begin] + text[comma:]
+    else:
+        text = text[:begin] + text[slot.end :]
+        if index > 0:
+            before = container.slots[index - 1].end
+            last_comma = _comma(text, before) or before
+            text = text[: last_comma - 1] + text[last_comma:]
+    if len(container.slots) == 1:
+        return re.sub(r"[ \t\r\n]+\Z", "", text[:begin]) + text[begin:].lstrip() if text[begin - 1] in "{[" else text
+    return text
+
+
+def _written(value: object, *, indent: str, unit: str | None, text: str) -> str:
+    lines = json.dumps(value, ensure_ascii=False, indent=unit).split("\n")
+    return (_newline(text) + indent).join(lines)
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _unit(text: str) -> str:
+    """By how much the file indents."""
+    found = _INDENT.search(text)
+    return found[1] if found else "  "
+
+
+def _indent_at(text: str, place: int) -> str:
+    line = text[text.rfind("\n", 0, place) + 1 : place]
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _comma(text: str, place: int) -> int | None:
+    """The end of the comma that follows a slot; None when there is none."""
+    after = _skip(text, place)
+    return after + 1 if text[after : after + 1] == "," else None
+
+
+# -- Reading ----------------------------------------------------------------------------------------------------
+
+
+def parsed(text: str) -> Node:
+    """The whole text as one value. Raises InvalidInput saying where it is no JSON."""
+    node = _value(text, _skip(text, 0), 0)
+    rest = _skip(text, node.end)
+    if rest != len(text):
+        raise _invalid(text, rest)
+    return node
+
+
+def _walk(text: str, keys: Sequence[str]) -> Node:
+    node = parsed(text)
+    for key in keys:
+        inner = _member(node, key)
+        if inner is None:
+            raise InvalidInput(f"there is no {key!r}")
+        node = inner
+    return node
+
+
+def _member(node: Node | None, key: str) -> Node | None:
+    found = [slot.node for slot in node.slots if slot.key == key] if node is not None else []
+    return found[-1] if found else None
+
+
+def _skip(text: str, place: int) -> int:
+    found = _BLANK.match(text, place)
+    return found.end() if found else place
+
+
+def _value(text: str, place: int, depth: int) -> Node:
+    if depth > NESTING_MAX:
+        raise _invalid(text, place)
+    opening = text[place : place + 1]
+    if opening in ("{", "["):
+        slots = list(_slots(text, place, depth, is_object=opening == "{"))
+        last = slots[-1].end if slots else place + 1
+        closing = _skip(text, _comma(text, last) or last if slots else last)
+        found = [(slot.key, slot.node.value) for slot in slots]
+        value = dict(found) if opening == "{" else [each for _, each in found]
+        return Node(place, closing + 1, value, slots, is_container=True)
+    scalar = _STRING.match(text, place) or _SCALAR.match(text, place)
+    if scalar is None:
+        raise _invalid(text, place)
+    try:
+        return Node(place, scalar.end(), json.loads(scalar[0]))
+    except ValueError:
+        raise _invalid(text, place) from None
+
+
+def _slots(text: str, place: int, depth: int, *, is_object: bool) -> Iterator[Slot]:
+    closing = "}" if is_object else "]"
+    at = _skip(text, place + 1)
+    while text[at : at + 1] != closing:
+        start, key = at, None
+        if is_object:
+            found = _STRING.match(text, at)
+            if found is None:
+                raise _invalid(text, at)
+            try:
+                key = json.loads(found[0])
+            except ValueError:
+                raise _invalid(text, at) from None
+            colon = _skip(text, found.end())
+            if text[colon : colon + 1] != ":":
+                raise _invalid(text, colon)
+            at = _skip(text, colon + 1)
+        node = _value(text, at, depth + 1)
+        yield Slot(start, node, key)
+        at = _skip(text, node.end)
+        if text[at : at + 1] == ",":
+            at = _skip(text, at + 1)
+        elif text[at : at + 1] != closing:
+            raise _invalid(text, at)
+
+
+def _invalid(text: str, place: int) -> InvalidInput:
+    line = text.count("\n", 0, place) + 1
+    return InvalidInput(f"line {line} is not JSON")

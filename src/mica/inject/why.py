@@ -1,0 +1,137 @@
+"""Why something was said: what each line of a brief, a crystal or a handoff comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from mica.crystals import Crystal, crystal_of
+from mica.model import CRYSTAL, Event, EventId, is_tombstone
+from mica.store.protocol import Store
+
+BRIEF = "brief"  # the event that is the receipt of a brief
+STEPS_MAX = 20  # back from an event; a longer chain is `mica tree`
+_HANDLES = re.compile(r"\((#\d+(?:[ ,]+#\d+)*)\)\s*$")  # as they end a line of a brief
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that something rests on."""
+
+    id: EventId
+    number: str  # by which a person can ask for it
+    name: str
+    at: datetime
+    origin: str
+    session: str | None
+    agent: str | None
+    text: str
+
+
+class Because(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was said, and what it rests on."""
+
+    text: str
+    evidence: tuple[Evidence, ...]
+    source: str = ""  # of a passage: which source offered it
+    score: float | None = None
+    tokens: int | None = None
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """What the lines of something rest on, in their order."""
+
+    id: EventId
+    name: str
+    at: datetime
+    text: str  # what was asked, or what it says
+    because: tuple[Because, ...]
+    missing: dict[str, str] = {}  # of a brief: what it could not tell, and why
+
+
+class _Passage(msgspec.Struct):
+    source: str
+    sources: tuple[EventId, ...]
+    tokens: int
+    score: float
+
+
+class _Receipt(msgspec.Struct):
+    query: str
+    passages: tuple[_Passage, ...]
+    missing: dict[str, str] = {}
+
+
+def handles(text: str) -> list[str]:
+    """The events that a line names at its end, as in `… (#12 #14)`; what is no such line names itself."""
+    found = _HANDLES.search(text)
+    return re.findall(r"#\d+", found[1]) if found else [text.strip()]
+
+
+async def why(store: Store, event: Event) -> Why:
+    """What this brief, crystal or other event rests on."""
+    if event.name == BRIEF and (receipt := _receipt(event)) is not None:
+        because = [await _of_passage(store, passage) for passage in receipt.passages]
+        return _why(event, receipt.query, because, missing=receipt.missing)
+    if event.name == CRYSTAL:
+        crystal = crystal_of(event)
+        return _why(event, crystal.text, [await _because(store, *said) for said in _statements(crystal)])
+    led = [event, *await store.ancestors(event.id)][:STEPS_MAX]
+    return _why(event, _text(event), [Because(text=_text(each), evidence=(_evidence(each),)) for each in led])
+
+
+def _receipt(event: Event) -> _Receipt | None:
+    try:
+        return msgspec.convert(event.data, _Receipt)
+    except msgspec.ValidationError:
+        return None  # somebody else's event of this name
+
+
+def _why(event: Event, text: str, because: Iterable[Because], *, missing: dict[str, str] | None = None) -> Why:
+    return Why(id=event.id, name=event.name, at=event.at, text=text, because=tuple(because), missing=missing or {})
+
+
+def _statements(crystal: Crystal) -> list[tuple[str, Sequence[EventId]]]:
+    return [(statement.text, statement.sources) for statement in crystal.statements]
+
+
+async def _because(store: Store, text: str, sources: Iterable[EventId]) -> Because:
+    events = [event for each in sources if (event := await store.event(each)) is not None]
+    return Because(text=text, evidence=tuple(map(_evidence, events)))
+
+
+async def _of_passage(store: Store, passage: _Passage) -> Because:
+    found = await _because(store, "", passage.sources)
+    text = found.evidence[0].text if found.evidence else "what it rested on is not here any more"
+    return msgspec.structs.replace(found, text=text, source=passage.source, score=passage.score, tokens=passage.tokens)
+
+
+def _evidence(event: Event) -> Evidence:
+    return Evidence(
+        id=event.id,
+        number=event.number,
+        name=event.name,
+        at=event.at,
+        origin=event.origin,
+        session=event.context.session,
+        agent=event.context.agent,
+        text=_text(event),
+    )
+
+
+def _text(event: Event) -> str:
+    """What an event says, in a line."""
+    if is_tombstone(event):
+        return "purged"
+    if event.name == CRYSTAL:
+        return crystal_of(event).text
+    said = event.data
+    for name in ("text", "query", "command", "reason"):
+        if isinstance(value := said.get(name), str):
+            return value
+    if not isinstance(path := said.get("path"), str):
+        return event.name
+    first, last = said.get("start_line"), said.get("end_line")
+    return f"{path}:{first}-{last}" if isinstance(first, int) and isinstance(last, int) else path

@@ -1,0 +1,67 @@
+"""A client that speaks JSON-RPC with a server process line by line, as coding agents do; for tests of MCP servers."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+END_S = 60  # on a busy machine; a server that ends at all ends in a fraction of it
+
+Message = dict[str, Any]
+
+
+class StdioClient:
+    """Speaks lines with a server."""
+
+    def __init__(self, words: Sequence[str], *, environment: Mapping[str, str], directory: Path) -> None:
+        self.process = subprocess.Popen(
+            list(words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            cwd=directory,
+        )
+        self._count = 0
+
+    def send(self, message: Message | bytes) -> None:
+        assert self.process.stdin is not None
+        line = message if isinstance(message, bytes) else msgspec.json.encode(message)
+        self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def receive(self) -> Message:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the server is gone: {self.process.stderr and self.process.stderr.read().decode()}"
+        return msgspec.json.decode(line, type=dict[str, Any])
+
+    def request(self, method: str, **params: object) -> Message:
+        """The answer to a request, without asking for any other."""
+        self._count += 1
+        self.send({"jsonrpc": "2.0", "id": self._count, "method": method, "params": params})
+        answer = self.receive()
+        assert answer["id"] == self._count, answer
+        return answer
+
+    def opened(self, **capabilities: object) -> Message:
+        """The answer to a handshake."""
+        about = {"name": "claude-code", "version": "2.1.325"}
+        answer = self.request("initialize", protocolVersion="2025-11-25", capabilities=capabilities, clientInfo=about)
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return answer
+
+    def call(self, name: str, **arguments: object) -> Message:
+        """What a tool answers."""
+        result: Message = self.request("tools/call", name=name, arguments=arguments)["result"]
+        return result
+
+    def leave(self) -> tuple[int, str]:
+        """Close the input; returns the exit code and what stands on standard error. All else must have been read."""
+        rest, errors = self.process.communicate(timeout=END_S)
+        assert rest == b"", rest
+        return self.process.returncode, errors.decode()

@@ -1,0 +1,121 @@
+"""`mica install` and `mica uninstall`, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SETTINGS = '{\n  "model": "opus"\n}\n'
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def user_home(tmp_path: Path) -> Path:
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/settings.json").write_text(SETTINGS)
+    return tmp_path
+
+
+def run(user_home: Path, *words: str) -> Done:
+    kept = {name: value for name, value in os.environ.items() if name in ("PYTHONPATH", "LANG")}
+    environment = {**kept, "HOME": str(user_home), "PATH": "/nowhere"}
+    command = [sys.executable, "-P", "-m", "mica", *words]
+    return subprocess.run(
+        command, env=environment, cwd=user_home, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+
+
+def test_it_shows_a_diff_and_writes_nothing_unless_it_may(user_home: Path) -> None:
+    """A-32: a dry run ends well, a run that could not ask does not."""
+    shown, refused = run(user_home, "install", "--dry-run"), run(user_home, "install")
+
+    for done in (shown, refused):
+        assert '+    "nav@mica": true' in done.stdout
+        assert "nothing is written" in done.stderr
+    assert (shown.returncode, refused.returncode) == (0, 1)
+    assert (user_home / ".claude/settings.json").read_text() == SETTINGS
+    assert [path.name for path in user_home.iterdir()] == [".claude"]
+
+
+def test_it_finds_who_is_here_and_takes_everything_out_again(user_home: Path) -> None:
+    done = run(user_home, "install", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "Claude Code" in done.stderr
+    assert "Codex" not in done.stderr
+    assert "nothing to do" in run(user_home, "install", "--yes").stderr
+
+    assert run(user_home, "uninstall", "--yes").returncode == 0
+
+    assert (user_home / ".claude/settings.json").read_text() == SETTINGS
+    assert sorted(path.name for path in user_home.iterdir()) == [".claude", ".local"]
+    assert [path.name for path in (user_home / ".local/share/mica").iterdir()] == ["backups"]
+    assert "nothing to do" in run(user_home, "uninstall").stderr
+
+
+def test_codex_needs_to_be_told_to_trust(user_home: Path) -> None:
+    done = run(user_home, "install", "codex", "--yes")
+
+    assert "/hooks" in done.stderr
+    assert (user_home / ".codex/config.toml").exists()
+
+
+def test_cursor_is_marked_as_unverified(user_home: Path) -> None:
+    assert "unverified" in run(user_home, "install", "cursor", "--dry-run").stderr
+
+
+def test_the_document_tells_every_change(user_home: Path) -> None:
+    told = json.loads(run(user_home, "install", "--yes", "--json").stdout)
+
+    assert told["written"] is True
+    assert told["clients"] == ["claude-code"]
+    assert str(user_home / ".claude/settings.json") in [change["path"] for change in told["changes"]]
+
+
+def test_a_broken_file_ends_it_with_an_error(user_home: Path) -> None:
+    (user_home / ".claude/settings.json").write_text("{")
+
+    done = run(user_home, "install", "--yes")
+
+    assert done.returncode == 1
+    assert "settings.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nobody_is_here(tmp_path: Path) -> None:
+    done = run(tmp_path, "install")
+
+    assert done.returncode == 1
+    assert "claude-code" in done.stderr
+
+
+def test_a_hook_that_was_installed_runs_and_exits_0_when_mica_is_gone(user_home: Path) -> None:
+    """A-39: the very command that the plugin holds, from a session to its event and past the end of mica."""
+    run(user_home, "install", "--yes")
+    plugin = user_home / ".local/share/mica/plugin/nav"
+    hooks = json.loads((plugin / "hooks/hooks.json").read_text())["hooks"]
+    command = hooks["SessionStart"][0]["hooks"][0]["command"]
+    payload = {"session_id": "s1", "cwd": str(user_home), "hook_event_name": "SessionStart", "source": "startup"}
+    environment = {"HOME": str(user_home), "CLAUDECODE": "1", "PATH": "/usr/bin:/bin"}
+
+    def fired() -> Done:
+        return subprocess.run(
+            ["sh", "-c", command],
+            input=json.dumps(payload),
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = fired()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list((user_home / ".local/share/mica/spaces").rglob("*.jsonl")), "it was spooled"
+    shutil.rmtree(user_home / ".local/share/mica/bin")
+    done = fired()
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,260 @@
+"""What clients really sent is answered as the protocol asks, and nothing they could send ends the server."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcp_types.methods import validate_server_result
+
+from mica.mcp import protocol
+from mica.mcp.server import INSTRUCTIONS
+from mica.mcp.stdio import split
+from mica.testing.stdio import Message, StdioClient
+
+Start = Callable[..., StdioClient]
+
+RECORDED = sorted((Path(__file__).parent.parent / "fixtures" / "mcp").glob("*.jsonl"))
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "claude-code", "version": "2.1.325"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def first_session(path: Path) -> list[Message]:
+    """What a client sent in the first session of a recording, with our tool in place of the recorder's."""
+    lines = [msgspec.json.decode(line, type=dict[str, Any]) for line in path.read_bytes().splitlines()]
+    starts = [number for number, line in enumerate(lines) if line["dir"] == "start"]
+    end = starts[1] if len(starts) > 1 else len(lines)
+    sent: list[Message] = [line["msg"] for line in lines[:end] if line["dir"] == "in"]
+    for message in sent:
+        if message.get("method") == "tools/call":
+            message["params"] |= {"name": "brief", "arguments": {"query": "auth"}}
+        if message.get("id") == 1001:
+            message["id"] = "mica-roots"
+    return sent
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_every_request_of_a_recorded_client_is_answered_as_its_revision_asks(path: Path, start: Start) -> None:
+    """D-12, TD-08: real lines of five clients, in both eras; the SDK's types judge each answer."""
+    sent = first_session(path)
+    requests = {message["id"]: message for message in sent if "method" in message and "id" in message}
+    opening = next((each for each in sent if each.get("method") == "initialize"), None)
+    agreed = str(opening["params"]["protocolVersion"]) if opening else ""
+    client = start()
+
+    for message in sent:
+        client.send(message)
+    received: list[Message] = []
+    while len([each for each in received if "id" in each and "method" not in each]) < len(requests) - listens(requests):
+        received.append(client.receive())
+    code, _ = client.leave()
+
+    assert code == 0
+    answers = {each["id"]: each for each in received if "method" not in each}
+    assert set(answers) == {identifier for identifier, each in requests.items() if not is_listening(each)}
+    for identifier, answer in answers.items():
+        method = requests[identifier]["method"]
+        is_stateless = protocol.VERSION in requests[identifier].get("params", {}).get("_meta", {})
+        assert "error" not in answer, answer
+        validate_server_result(method, "2026-07-28" if is_stateless else agreed, answer["result"])
+    if opening is not None:
+        assert answers[opening["id"]]["result"]["protocolVersion"] == agreed
+    acknowledged = [each for each in received if each.get("method", "").endswith("/acknowledged")]
+    assert len(acknowledged) == listens(requests)
+
+
+def is_listening(message: Message) -> bool:
+    return bool(message["method"] == "subscriptions/listen")
+
+
+def listens(requests: dict[object, Message]) -> int:
+    return sum(map(is_listening, requests.values()))
+
+
+def test_the_recordings_are_there() -> None:
+    assert len(RECORDED) == 6
+
+
+def test_a_revision_that_is_not_known_is_refused_with_those_that_are(start: Start) -> None:
+    client = start()
+
+    client.send(
+        {
+            "jsonrpc": "2.0",
+            "id": "a",
+            "method": "tools/list",
+            "params": {"_meta": META | {protocol.VERSION: "1900-01-01"}},
+        }
+    )
+
+    assert client.receive()["error"] == {
+        "code": -32022,
+        "message": "Unsupported protocol version",
+        "data": {"supported": ["2026-07-28"], "requested": "1900-01-01"},
+    }
+    assert client.request("initialize", protocolVersion="1900-01-01")["result"]["protocolVersion"] == "2025-11-25"
+
+
+REFUSED = [
+    (b"garbage", -32700),
+    (b'{"jsonrpc":"2.0","id":1,', -32700),
+    (b"\xff\xfe", -32700),
+    (b"[" * 5_000, -32700),
+    (b"[]", -32600),
+    (b"3", -32600),
+    (b'{"jsonrpc":"2.0","id":1}', -32600),
+    (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600),
+    (b'{"jsonrpc":"2.0","id":1,"method":"no/such"}', -32601),
+    (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"no_such"}}', -32602),
+    (b'{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"no_such"}}', -32602),
+    (b'{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":7}', -32602),
+]
+
+
+def test_what_cannot_be_served_is_refused_with_its_code_and_the_server_goes_on(start: Start) -> None:
+    client = start()
+    client.opened()
+
+    for line, code in REFUSED:
+        client.send(line)
+        assert client.receive()["error"]["code"] == code, line[:80]
+
+    assert client.request("ping")["result"] == {}
+
+
+def test_before_a_handshake_a_request_must_stand_alone(start: Start) -> None:
+    client = start()
+
+    assert client.request("tools/list")["error"]["code"] == -32602
+    assert client.request("completion/complete")["error"]["code"] == -32601
+    assert client.request("tools/list", _meta={protocol.VERSION: "2026-07-28"})["error"]["code"] == -32602
+    assert len(client.request("tools/list", _meta=META)["result"]["tools"]) == 6
+
+
+def test_ping_belongs_to_the_handshake_and_is_gone_with_it(start: Start) -> None:
+    client = start()
+
+    assert client.request("ping")["result"] == {}
+    assert client.request("ping", _meta=META)["error"]["code"] == -32601
+
+
+def test_a_cancelled_call_and_an_unknown_notification_are_ignored(start: Start) -> None:
+    client = start()
+    client.opened()
+
+    client.call("search", query="nothing")
+    client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+    client.send({"jsonrpc": "2.0", "method": "notifications/of/tomorrow", "params": []})
+    client.send({"jsonrpc": "2.0", "id": 99, "result": {}})
+
+    assert client.request("ping")["result"] == {}
+
+
+def test_everything_asked_is_answered_before_the_server_leaves(start: Start) -> None:
+    client = start()
+    for number in range(20):
+        client.send(
+            {
+                "jsonrpc": "2.0",
+                "id": number,
+                "method": "tools/call",
+                "params": {"_meta": META, "name": "brief", "arguments": {}},
+            }
+        )
+
+    out, _ = client.process.communicate(timeout=60)
+
+    assert sorted(msgspec.json.decode(line)["id"] for line in out.splitlines()) == list(range(20))
+    assert client.process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(number: signal.Signals, start: Start) -> None:
+    client = start()
+    client.opened()
+    client.call("mark", text="The cookie is set before the redirect")
+
+    client.process.send_signal(number)
+
+    assert client.leave()[0] == 0
+
+
+def test_instructions_fit_into_what_clients_show() -> None:
+    assert len(INSTRUCTIONS.encode()) <= 2_048
+
+
+lines = st.one_of(
+    st.binary(max_size=200).filter(lambda line: b"\n" not in line),
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=20),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from("jsonrpc id method params result error _meta name arguments".split()), inner, max_size=5
+            )
+        ),
+        max_leaves=10,
+    ).map(msgspec.json.encode),
+    st.builds(
+        lambda method, params: msgspec.json.encode(
+            {"jsonrpc": "2.0", "id": "fuzz", "method": method, "params": params}
+        ),
+        st.sampled_from(
+            "initialize ping server/discover tools/list tools/call prompts/list subscriptions/listen no/such".split()
+        ),
+        st.dictionaries(
+            st.sampled_from("_meta name arguments protocolVersion capabilities clientInfo notifications".split()),
+            st.sampled_from([META, "brief", "mark", "why", {}, {"text": 7}, {"id": "#0"}, {"query": "x"}, None, 7, []]),
+            max_size=4,
+        ),
+    ),
+)
+
+
+@settings(max_examples=5)
+@given(st.lists(lines, min_size=40, max_size=60))
+def test_no_line_ends_the_server(start: Start, sent: list[bytes]) -> None:
+    """Each batch goes to a new server, which must still answer at the end of it; its output is JSON, line by line."""
+    client = start()
+
+    for line in sent:
+        client.send(line)
+    client.send({"jsonrpc": "2.0", "id": "last", "method": "ping"})
+    while (received := client.receive()).get("id") != "last":
+        assert received["jsonrpc"] == "2.0"
+
+    assert received["result"] == {}
+    client.process.kill()
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(1, 50), min_size=1, max_size=20))
+def test_lines_are_the_same_however_they_arrive(content: bytes, sizes: list[int]) -> None:
+    pieces = []
+    rest, turn = content, 0
+    while rest:
+        size = sizes[turn % len(sizes)]
+        pieces.append(rest[:size])
+        rest, turn = rest[size:], turn + 1
+    arriving = iter([*pieces, b""])
+
+    expected = content.split(b"\n")
+    assert list(split(lambda: next(arriving))) == (expected if expected[-1] else expected[:-1])
+
+
+def test_a_line_without_an_end_is_cut() -> None:
+    arriving = iter([b"x" * 100, b"y" * 100, b"\nnext\n", b""])
+
+    assert list(split(lambda: next(arriving), line_bytes_max=120)) == [b"x" * 100 + b"y" * 20, b"next"]
