@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping
 
-SATURATION, LENGTH_SHARE = 1.2, 0.6  # BM25's k1 and b, as measured for files and for prompts
+SATURATION, LENGTH_SHARE = 1.2, 0.75  # BM25's k1 and b, as in every textbook
 COUNT_MAX = 65_535  # of one word in one document, as two bytes have it; BM25 is flat long before
 TERMS_MAX = 120  # of a question: a pasted log has thousands, and beyond the rarest they add time and noise
 

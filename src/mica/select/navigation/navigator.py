@@ -2,32 +2,92 @@
 
 from __future__ import annotations
 
-from mica.select.navigation.combine import by_hand, guessed
-from mica.select.navigation.past import Past
+from collections.abc import Collection
+
+import msgspec
+
+from mica.select.navigation.calibrate import Tenths, falling
+from mica.select.navigation.combine import by_hand
+from mica.select.navigation.features import Candidates, candidates
+from mica.select.navigation.learning import Model, learned, lesson, prior, probability
+from mica.select.navigation.past import Past, Task
 from mica.select.navigation.places import Place
 from mica.select.navigation.reasons import reasons_for, tier_of
-from mica.select.navigation.signals import Question, signals
+from mica.select.navigation.signals import Question, Scores, Signals, signals
 from mica.select.navigation.tree import Tree
+
+CHECKED = 20  # predictions of a task, from the best, that are compared with what was needed
+
+
+class Learned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What tasks have taught about signals and probabilities; nothing of their contents."""
+
+    model: Model
+    tenths: Tenths = Tenths()
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A question with all that was found for it: what places are made of, and later what is learned from."""
+
+    signals: Signals
+    candidates: Candidates
+    by_hand: Scores
+    ranked: tuple[tuple[str, float], ...]  # every candidate with its probability, best first
+    predicted: tuple[tuple[str, float], ...]  # the same before it was corrected
 
 
 class Navigator:
     """What is known of the files and of what was done with them."""
 
-    def __init__(self, tree: Tree | None = None, past: Past | None = None) -> None:
+    def __init__(self, tree: Tree | None = None, past: Past | None = None, *, learned: Learned | None = None) -> None:
         self.tree = tree or Tree()
         self.past = past or Past()
+        self.learned = learned if learned is not None and learned.model.fits() else Learned(model=prior())
 
-    def rank(self, question: Question, *, limit: int = 10) -> list[Place]:
-        """The files that the task will need, best first. The same state gives the same answer."""
+    def ask(self, question: Question) -> Asked:
+        """Score every candidate. The same state gives the same answer."""
         found = signals(self.tree, self.past, question)
-        scores = by_hand(found)
-        best = sorted(scores, key=lambda path: (-scores[path], path))[:limit]
+        listed = candidates(found, self.tree)
+        model, tenths = self.learned.model, self.learned.tenths
+        logits = model.logits(listed.rows)
+        order = sorted(range(len(logits)), key=lambda index: (-logits[index], listed.paths[index]))
+        raw = [probability(logits[index]) for index in order]
+        paths = [listed.paths[index] for index in order]
+        return Asked(
+            signals=found,
+            candidates=listed,
+            by_hand=by_hand(found),
+            ranked=tuple(zip(paths, falling([tenths.corrected(each) for each in raw]), strict=True)),
+            predicted=tuple(zip(paths, raw, strict=True)),
+        )
+
+    def places(self, asked: Asked, *, limit: int = 10) -> list[Place]:
+        """The files that the task will need, best first, with reasons."""
+        best = asked.ranked[:limit]
+        among = [path for path, _ in best]
         return [
             Place(
                 path=path,
-                probability=guessed(scores[path]),
-                tier=tier_of(path, found),
-                reasons=reasons_for(path, found, self.past, among=best),
+                probability=round(sure, 3),
+                tier=tier_of(path, asked.signals),
+                reasons=reasons_for(path, asked.signals, self.past, among=among),
             )
-            for path in best
+            for path, sure in best
         ]
+
+    def rank(self, question: Question, *, limit: int = 10) -> list[Place]:
+        """Ask and answer in one."""
+        return self.places(self.ask(question), limit=limit)
+
+    def learn(self, task: Task, asked: Asked | None = None) -> None:
+        """Take in a task that ended, and, with what was found when it was asked, which signals were right."""
+        if asked is not None and task.files and asked.candidates.paths:
+            self.learned = self.taught(asked, task.files)
+        self.past.learn(task)
+
+    def taught(self, asked: Asked, needed: Collection[str]) -> Learned:
+        """What would be known after one more task: signals weighed anew, predictions checked."""
+        model, tenths = self.learned.model, self.learned.tenths
+        rows = lesson(asked.candidates, asked.by_hand, needed, scales=model.scales)
+        outcomes = [(predicted, path in needed) for path, predicted in asked.predicted[:CHECKED]]
+        return Learned(model=learned(model, rows), tenths=tenths.with_outcomes(outcomes))

@@ -10,7 +10,7 @@ import msgspec
 from mica.select.navigation.fields import Field, counted
 from mica.words import terms
 
-PROMPT_CHARACTERS_MAX = 6_000  # of a prompt's words; the rest of a long one is a log or a file
+PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: what it is about stands at its beginning
 PAIRED_FILES_MAX = 25  # a task that touched more says nothing of which belong together
 NEIGHBOURS_MAX = 60
 SHORT, LONG = 10.0, 50.0  # half-lives of recency and frequency, in tasks
@@ -137,10 +137,7 @@ class Past:
             self.tasks.add(task.text, task.files)
         for decayed in self.touched.values():
             decayed.add(task.files, self._task_count)
-        for path in task.files:
-            self._frequency[path] = self._frequency.get(path, 0.0) + 1
-        if 1 < len(task.files) <= PAIRED_FILES_MAX:
-            self._pair(task.files)
+        self._pair(task.files)
 
     def learn_commit(self, commit: Commit) -> None:
         for old, new in commit.renamed:
@@ -152,6 +149,7 @@ class Past:
             self.commits.add(commit.subject, commit.files)
         for decayed in self.changed.values():
             decayed.add(commit.files, self._commit_count)
+        self._pair(commit.files)
         self.latest = [commit.files, *self.latest][:LATEST_COMMITS]
 
     def rename(self, old: str, new: str) -> None:
@@ -211,7 +209,11 @@ class Past:
         return max(known)[1] if known else None
 
     def _pair(self, files: Sequence[str]) -> None:
+        """Note that these were read or changed together."""
+        if not 1 < len(files) <= PAIRED_FILES_MAX:
+            return
         for path in files:
+            self._frequency[path] = self._frequency.get(path, 0.0) + 1
             neighbours = self._together.setdefault(path, {})
             for other in files:
                 if other != path:

@@ -9,13 +9,16 @@ from mica.select.navigation.signals import Signals
 QUOTED_CHARACTERS = 60
 STRONG = 0.25  # of a signal's best score, from which on it is a reason
 REASONS_MAX = 3
+SURE = 0.5  # of a name: one file has it, and it is written as code writes it
 
 
 def reasons_for(path: str, found: Signals, past: Past, *, among: list[str]) -> tuple[str, ...]:
     """What speaks for this file, the strongest kind first. `among` are the files offered with it."""
     told: list[str] = []
-    if path in found.mentions.paths or path in found.mentions.names:
+    if path in found.mentions.paths or found.mentions.names.get(path, 0.0) > SURE:
         told.append("named in the prompt")
+    elif path in found.mentions.names:
+        told.append("has a word of the prompt for a name")
     elif path in found.mentions.folders:
         told.append("in a folder that the prompt names")
     if path in found.mentions.symbols:
@@ -37,7 +40,7 @@ def reasons_for(path: str, found: Signals, past: Past, *, among: list[str]) -> t
 
 def tier_of(path: str, found: Signals) -> Tier:
     """How it was found (K-05)."""
-    if path in found.mentions.paths or path in found.mentions.names or path in found.mentions.symbols:
+    if path in found.mentions.paths:
         return "named"
     walked = ("session", "prompts", "subjects", "walk")
     return "walked" if any(path in found.scores[signal] for signal in walked) else "words"

@@ -12,7 +12,7 @@ from mica.select.navigation.past import Past, Votes
 from mica.select.navigation.tree import Tree
 from mica.words import terms
 
-QUERY_CHARACTERS_MAX = 2_000  # of a prompt's words; names are looked for in all of it
+QUERY_CHARACTERS_MAX = 6_000  # of a prompt's words; names are looked for in all of it
 BACK = 0.6  # what a prompt of this session counts, for each prompt that came after it
 
 SIGNALS = (

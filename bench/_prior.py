@@ -1,0 +1,212 @@
+"""Make the prior of navigation from a public history: what signals are worth before anything was seen.
+
+    python bench/_prior.py HISTORY.jsonl --releases FOLDER
+
+HISTORY has a commit a line: {h, t, merge, bot, s, files: [[status, path, (new path)], …]}. FOLDER has the unpacked
+releases of the project, each a folder; the words of a file at a commit are those of the last release before it. Every
+second commit plays a task, the others play commits; what was committed within the hour before plays the session. Only
+numbers are written: scales, weights and how sure they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy
+
+from mica.select.navigation.combine import by_hand
+from mica.select.navigation.features import NAMES, candidates
+from mica.select.navigation.learning import VERSION, Lesson, Model, lesson
+from mica.select.navigation.navigating import document
+from mica.select.navigation.past import Commit, Past, Task
+from mica.select.navigation.signals import Question, signals
+from mica.select.navigation.tree import Document, Tree
+
+TARGET = Path(__file__).parent.parent / "src/mica/select/navigation/prior.json"
+COMMITS = 1_200  # the latest, of which lessons are made
+FILES_MAX = 20
+LEARNED_FILES_MAX = 40
+SESSION_S = 3_600
+SCALE_MIN = 0.15  # a feature that hardly ever speaks in a history of commits may speak often elsewhere
+PENALTY = 30.0  # of the fit itself
+STRENGTH = 0.07  # how much of the history's certainty is handed down: here are commits, there will be prompts
+FLOOR = 30.0
+DIGITS = 4
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit of the history."""
+
+    id: str
+    at: int
+    subject: str
+    changed: tuple[str, ...]  # that were there before
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    renamed: tuple[tuple[str, str], ...]
+    usable: bool  # neither a merge nor made by a robot
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The files that it leaves behind, by their new names."""
+        names = dict(self.renamed)
+        kept = (names.get(path, path) for path in self.changed if path not in self.removed)
+        return tuple(dict.fromkeys((*kept, *self.added)))
+
+
+def history(path: Path) -> list[Change]:
+    """The commits of a history, oldest first, without merges."""
+    with path.open(encoding="utf-8") as lines:
+        told = [json.loads(line) for line in lines]
+    changes = []
+    for commit in told:
+        if commit["merge"]:
+            continue
+        files = [(status[0], *names) for status, *names in commit["files"]]
+        changes.append(
+            Change(
+                id=commit["h"],
+                at=commit["t"],
+                subject=commit["s"],
+                changed=tuple(names[0] for status, *names in files if status in "MDTR"),
+                added=tuple(names[0] for status, *names in files if status == "A"),
+                removed=tuple(names[0] for status, *names in files if status == "D"),
+                renamed=tuple((names[0], names[1]) for status, *names in files if status == "R"),
+                usable=not commit["bot"],
+            )
+        )
+    return changes
+
+
+class Releases:
+    """The words of files at the last release before a moment."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folders = sorted((_newest(each), each) for each in folder.iterdir() if each.is_dir()) if folder else []
+        self._place = -1
+        self._documents: dict[str, Document] = {}
+        self._by_hash: dict[str, Document] = {}
+
+    def move(self, at: int) -> bool:
+        """Go on to this moment; whether another release is the last one now."""
+        place = self._place
+        while self._place + 1 < len(self._folders) and self._folders[self._place + 1][0] < at:
+            self._place += 1
+        if self._place == place:
+            return False
+        self._documents = dict(self._read(self._folders[self._place][1]))
+        return True
+
+    def document(self, path: str) -> Document:
+        return self._documents.get(path, Document())
+
+    def _read(self, folder: Path) -> Iterator[tuple[str, Document]]:
+        for file in sorted(folder.rglob("*")):
+            if file.is_symlink() or not file.is_file() or file.stat().st_size > 200_000:
+                continue
+            content = file.read_bytes()
+            key = hashlib.sha256(content).hexdigest()
+            if key not in self._by_hash:
+                text = None if b"\0" in content else content.decode("utf-8", "replace")
+                self._by_hash[key] = document(text, size_bytes=len(content))
+            yield file.relative_to(folder).as_posix(), self._by_hash[key]
+
+
+def _newest(folder: Path) -> float:
+    return max((file.stat().st_mtime for file in folder.rglob("*") if file.is_file()), default=0.0)
+
+
+def move_tree(tree: Tree, change: Change, releases: Releases) -> None:
+    for path in change.removed:
+        tree.remove(path)
+    for old, new in change.renamed:
+        tree.remove(old)
+        tree.put(new, releases.document(new))
+    for path in change.added:
+        tree.put(path, releases.document(path))
+
+
+def lessons(changes: list[Change], releases: Releases, *, last: int) -> Iterator[Lesson]:
+    """What the last usable commits teach, each with what was known before it."""
+    tree, past = Tree(), Past()
+    first = sum(change.usable for change in changes) - last
+    count = 0
+    recent: list[tuple[int, tuple[str, ...]]] = []
+    for change in changes:
+        count += change.usable
+        needed = tuple(path for path in change.changed if path in tree)
+        if change.usable and count > first and 1 <= len(needed) <= FILES_MAX:
+            if releases.move(change.at):
+                for path in list(tree):
+                    tree.put(path, releases.document(path))
+            recent = [(at, files) for at, files in recent if change.at - at < SESSION_S]
+            question = Question(text=change.subject, session=tuple(files for _, files in recent))
+            found = signals(tree, past, question)
+            listed = candidates(found, tree)
+            if listed.paths:
+                yield lesson(listed, by_hand(found), needed, scales=[1.0] * len(NAMES))
+        move_tree(tree, change, releases)
+        left = change.left
+        if change.usable and 0 < len(left) <= LEARNED_FILES_MAX:
+            if hashlib.sha256(change.id.encode()).digest()[0] % 2:
+                for old, new in change.renamed:
+                    past.rename(old, new)
+                past.learn(Task(text=change.subject, files=left))
+            else:
+                past.learn_commit(Commit(subject=change.subject, files=left, renamed=change.renamed))
+            recent.append((change.at, left))
+
+
+def fit(taught: list[Lesson], *, source: str) -> Model:
+    """The weights that explain these lessons best, and the curvature there, as far as it is handed down."""
+    rows = numpy.array([row for each in taught for row in each.rows])
+    needed = numpy.array([hit for each in taught for hit in each.needed], float)
+    counts = numpy.array([count for each in taught for count in each.counts])
+    scales = numpy.maximum(rows[:, 1:].std(axis=0), SCALE_MIN).round(DIGITS)
+    rows[:, 1:] /= scales
+    size = rows.shape[1]
+    penalty = numpy.eye(size) * PENALTY
+    penalty[0, 0] = 1e-3
+    weights = numpy.zeros(size)
+    curvature = penalty
+    for _ in range(50):
+        p = 1 / (1 + numpy.exp(-numpy.clip(rows @ weights, -30, 30)))
+        curvature = (rows.T * (counts * p * (1 - p))) @ rows + penalty
+        step = numpy.linalg.solve(curvature, rows.T @ (counts * (needed - p)) - penalty @ weights)
+        weights = weights + step * min(1.0, 2.0 / float(numpy.abs(step).max()))
+        if float(numpy.abs(step).max()) < 1e-6:
+            break
+    precision = curvature * STRENGTH + numpy.eye(size) * FLOOR
+    precision[0, 0] += 0.01 - FLOOR
+    return Model(
+        version=VERSION,
+        names=NAMES,
+        scales=[float(each) for each in scales],
+        weights=[round(float(each), DIGITS) for each in weights],
+        precision=[[float(f"{precision[i, j]:.4g}") for j in range(i + 1)] for i in range(size)],
+        source=source,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("history", type=Path)
+    parser.add_argument("--releases", type=Path)
+    parser.add_argument("--commits", type=int, default=COMMITS)
+    parser.add_argument("--source", default="pallets/flask (BSD-3-Clause)", help="the project and its licence")
+    parser.add_argument("--out", type=Path, default=TARGET)
+    options = parser.parse_args()
+    changes = history(options.history)
+    taught = list(lessons(changes, Releases(options.releases), last=options.commits))
+    model = fit(taught, source=f"{options.source}, {len(taught):,} commits up to {changes[-1].id}")
+    options.out.write_bytes(msgspec.json.encode(model) + b"\n")
+    print(f"{len(taught):,} lessons, {options.out.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
