@@ -170,9 +170,7 @@ def made_up() -> Data:
         "billing/invoice.py": "invoice total customer charge",
         "README.md": "shop login invoice",
     }
-    documents = {
-        name: Document(terms={word: 2 for word in words.split()}, size_bytes=400) for name, words in files.items()
-    }
+    documents = {name: Document(terms=dict.fromkeys(words.split(), 2), size_bytes=400) for name, words in files.items()}
     asked = [
         ("the login redirect loses the cookie", ("auth/session.py", "auth/redirect.py")),
         ("customers are charged twice on an invoice", ("billing/invoice.py",)),

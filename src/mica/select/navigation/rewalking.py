@@ -11,16 +11,17 @@ import msgspec
 
 from mica.crystallize.shapes import verb_class
 from mica.llm.prices import Prices
-from mica.model import Event
+from mica.model import Event, EventId
 from mica.observe.past_trees import PastTrees
-from mica.select.navigation.gate import worth_saying
+from mica.select.navigation.gate import Worth, kind_of, listed, worth_saying
 from mica.select.navigation.navigating import document
-from mica.select.navigation.navigator import Navigator
+from mica.select.navigation.navigator import Asked, Navigator
 from mica.select.navigation.past import Task
 from mica.select.navigation.places import Place
 from mica.select.navigation.signals import Question
 from mica.select.navigation.tree import Document
-from mica.select.replaying import Guess, Predicted, Replay, replay
+from mica.select.replaying import Guess, Predicted, Replay, replay, saved
+from mica.tokens import about
 from mica.walks import Walk, walks_of
 
 GUESSES = 80  # files of one task whose probability is checked
@@ -43,6 +44,8 @@ class Rewalking:
         self._render = render
         self._navigator = Navigator()
         self._sessions: dict[str, list[Walk]] = defaultdict(list)
+        self._asked: dict[EventId, tuple[Asked, list[Place]]] = {}  # of tasks that have not ended yet
+        self._worth = Worth()
 
     def predict(self, walk: Walk) -> Predicted:
         if self._trees is not None:
@@ -52,8 +55,11 @@ class Rewalking:
             for file in moved.put:
                 self._navigator.tree.put(file.path, document(file.text, size_bytes=file.size_bytes))
         question = Question(text=walk.prompt, session=self._session(walk))
-        places = self._navigator.rank(question, limit=GUESSES)
-        offered = worth_saying(walk.prompt, places)
+        asked = self._navigator.ask(question)
+        places = self._navigator.places(asked, limit=GUESSES)
+        cost_tokens = about(self._render(listed(places)))
+        offered = worth_saying(walk.prompt, places, cost_tokens=cost_tokens, worth=self._worth)
+        self._asked[walk.id] = (asked, places)
         if walk.session is not None:
             self._sessions[walk.session].append(walk)
         return Predicted(
@@ -68,7 +74,11 @@ class Rewalking:
             for step in walk.steps:
                 if step.operation != "list" and not step.failed and step.path not in self._navigator.tree:
                     self._navigator.tree.put(step.path, Document())
-        self._navigator.past.learn(Task(text=walk.prompt, files=walk.touched))
+        asked, places = self._asked.pop(walk.id, (None, []))
+        self._navigator.learn(Task(text=walk.prompt, files=walk.touched), asked)
+        could = [place.path for place in listed(places)]
+        if could:
+            self._worth = self._worth.with_outcome(kind_of(places), places[0].probability, saved(walk, could)[0])
 
     def _session(self, walk: Walk) -> tuple[tuple[str, ...], ...]:
         """What earlier prompts of this session had touched by now, also where they still go on."""
