@@ -104,7 +104,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def moment(text: str) -> float:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(text).timestamp()
 
 
 def read_sessions(path: Path) -> list[Session]:
@@ -574,7 +574,7 @@ def replay(answers: Sequence[Answer]) -> dict[str, float]:
                 "replay_net_careful": 100 * sum(careful) / max(1, total),
             }
     show(
-        f"Tokens before the first edit: {len(tested)} sessions, {total:,} tokens of reads and searches. Saved less spent",
+        f"Tokens before the first edit: {len(tested)} sessions, {total:,} tokens of navigation. Saved less spent",
         ["policy", "spoke", "spent", "net [95 %]", "% of all", "net, careful rule", "win / lose", "worst"],
         table,
     )

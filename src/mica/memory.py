@@ -86,7 +86,7 @@ from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
 from mica.store.space import is_address, space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
-from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of, latest_directory
+from mica.walks import OUTCOME, OUTCOMES, WALKED, Outcome, Step, fields_of, latest_directory, walks_of
 
 EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
@@ -356,7 +356,18 @@ class Memory:
 
     async def _hints(self) -> Hints | None:
         """What hooks may offer at a prompt; nothing, unless this space's own history says that it pays."""
-        return None
+        from mica.select.navigation.hinting import TASKS_MAX, hints
+
+        if not self._settings.observe.offers:
+            return None
+        events = await self._store.events(EventQuery(names=WALKED, limit=TASKS_MAX * 25))
+        root = latest_directory(events)
+        if root is None:
+            return None
+        walks = walks_of(events)
+        return await asyncio.to_thread(
+            hints, walks, exists=lambda path: (root / path).is_file(), holdout=self._settings.observe.holdout
+        )
 
     def _take_back_answers(self) -> None:
         """Let hooks say nothing until answers are made anew: something that they may say does not hold any more."""
