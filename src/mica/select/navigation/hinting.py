@@ -2,8 +2,8 @@
 
 A hook has some milliseconds and the prompt. It adds weights of the prompt's words to each file's prior; both are
 counted here from the tasks of the space. Whether it speaks is decided by the same history: each task is scored with the
-counts of those before it, and the gate is the lowest score from which lists would have saved more than they cost
-(A-18). A history that does not say so gives no hints at all.
+counts of those before it, and the gate is the score from which lists would have saved most, their cost counted (A-18).
+A history in which they never saved anything gives no hints at all.
 """
 
 from __future__ import annotations
@@ -93,15 +93,15 @@ def hints(walks: Sequence[Walk], *, exists: Callable[[str], bool], holdout: floa
 
 
 def gate_of(trials: Iterable[tuple[Walk, Sequence[tuple[float, str]]]]) -> float | None:
-    """The lowest score from which lists would have saved more than they cost, on the whole; None if there is none."""
+    """The score from which lists would have saved most, their cost counted; None if they never saved anything."""
     scored = [(best[0][0], walk, best) for walk, best in trials if best]
     scored.sort(key=lambda trial: -trial[0])
-    gate, net = None, 0
+    gate, net, most = None, 0, 0
     for number, (score, walk, best) in enumerate(scored, 1):
         offered = [path for reached, path in best if reached >= score]
         net += saved(walk, offered)[0] - HEAD_TOKENS - LINE_TOKENS * len(offered)
-        if net > 0 and number >= SPOKEN_MIN:
-            gate = score
+        if net > most and number >= SPOKEN_MIN:
+            gate, most = score, net
     return gate
 
 
