@@ -69,7 +69,7 @@ from mica.select.references import Reference, Resolved, listed, referred, resolv
 from mica.select.search import Filters
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import RECENCY_WEIGHT, Question, Source
-from mica.select.sources.crystals import Crystals, speaking
+from mica.select.sources.crystals import Crystals, saying, speaking
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
 from mica.select.sources.teachings import Teachings
@@ -87,6 +87,7 @@ from mica.store.scheduling import Job, Ran, Scheduler
 from mica.store.space import is_address, space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
 from mica.walks import OUTCOME, OUTCOMES, WALKED, Outcome, Step, fields_of, latest_directory, walks_of
+from mica.words import terms
 
 EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
@@ -822,8 +823,9 @@ class Memory:
         """The crystals that stand: those that end last, oldest first; with a query, what speaks of it, best first."""
         await self._stored()
         asked = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
-        found = await self._store.crystals(asked)
-        return speaking(found, query)[:limit] if query else found
+        if not query:
+            return await self._store.crystals(asked)
+        return speaking(await saying(self._store, terms(query), asked), query)[:limit]
 
     async def crystal_stream(self, level: Level | None = None, *, after: int | None = None) -> AsyncIterator[Crystal]:
         """Crystals as they are made, also by other processes, in commit order; begins and ends as `follow` does."""
