@@ -104,7 +104,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def moment(text: str) -> float:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(text).timestamp()
 
 
 def read_sessions(path: Path) -> list[Session]:
@@ -170,9 +170,7 @@ def made_up() -> Data:
         "billing/invoice.py": "invoice total customer charge",
         "README.md": "shop login invoice",
     }
-    documents = {
-        name: Document(terms={word: 2 for word in words.split()}, size_bytes=400) for name, words in files.items()
-    }
+    documents = {name: Document(terms=dict.fromkeys(words.split(), 2), size_bytes=400) for name, words in files.items()}
     asked = [
         ("the login redirect loses the cookie", ("auth/session.py", "auth/redirect.py")),
         ("customers are charged twice on an invoice", ("billing/invoice.py",)),
@@ -576,7 +574,7 @@ def replay(answers: Sequence[Answer]) -> dict[str, float]:
                 "replay_net_careful": 100 * sum(careful) / max(1, total),
             }
     show(
-        f"Tokens before the first edit: {len(tested)} sessions, {total:,} tokens of reads and searches. Saved less spent",
+        f"Tokens before the first edit, saved less spent: {len(tested)} sessions, {total:,} of reads and searches",
         ["policy", "spoke", "spent", "net [95 %]", "% of all", "net, careful rule", "win / lose", "worst"],
         table,
     )
