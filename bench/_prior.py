@@ -21,8 +21,8 @@ import numpy
 
 from mica.select.navigation.combine import by_hand
 from mica.select.navigation.features import NAMES, candidates
+from mica.select.navigation.index import document
 from mica.select.navigation.learning import VERSION, Lesson, Model, lesson
-from mica.select.navigation.navigating import document
 from mica.select.navigation.past import Commit, Past, Task
 from mica.select.navigation.signals import Question, signals
 from mica.select.navigation.tree import Document, Tree

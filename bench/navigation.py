@@ -574,7 +574,7 @@ def replay(answers: Sequence[Answer]) -> dict[str, float]:
                 "replay_net_careful": 100 * sum(careful) / max(1, total),
             }
     show(
-        f"Tokens before the first edit: {len(tested)} sessions, {total:,} tokens of navigation. Saved less spent",
+        f"Tokens before the first edit, saved less spent: {len(tested)} sessions, {total:,} of reads and searches",
         ["policy", "spoke", "spent", "net [95 %]", "% of all", "net, careful rule", "win / lose", "worst"],
         table,
     )

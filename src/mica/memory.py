@@ -100,12 +100,16 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.inject.why import Why
     from mica.llm.models import Models
     from mica.observe import logs
+    from mica.select.navigation.navigating import Navigating
     from mica.select.navigation.places import Places
     from mica.select.replaying import Replay
     from mica.select.reporting import Period, Report
     from mica.store.importing import Imported, Importing, LogImported, Progress
     from mica.store.ingesting import Ingested, Ingesting
 
+IMPORTED_AT_ONCE = 1_000  # events of one append
+COMMITS_MAX = 5_000  # the latest of a repository; older ones say little of the files that are there now
+TAUGHT_DAILY = 60  # tasks that a day's evolution learns from: some seconds, also where nobody planned for them
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 Preset = Literal["quick", "standard", "research", "coordinator"]
 PRESETS: dict[Preset, int] = {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}  # tokens
@@ -164,6 +168,7 @@ class Memory:
         if len({source.name for source in self._sources}) < len(self._sources):
             raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
         self._is_closed = False
+        self._navigating: dict[Path, Navigating] = {}  # one for each working tree that was asked about
 
     # -- Observe ----------------------------------------------------------------------------------------------
 
@@ -622,10 +627,65 @@ class Memory:
         from mica.select.navigation.navigating import Navigating
 
         await self._stored()
-        folder = space_of(Path.cwd() if root is None else root, home=self._settings.home).root
-        navigating = Navigating(self._store, folder)
+        folder = self._folder(root)
+        if folder not in self._navigating:
+            self._navigating[folder] = Navigating(self._store, folder, home=self._kept)
         session = self.here.context.session if session is None else session
-        return await navigating.places(task, limit=limit, session=session, now=self._clock())
+        return await self._navigating[folder].places(task, limit=limit, session=session, now=self._clock())
+
+    def _folder(self, root: Path | None) -> Path:
+        """The working tree around a directory."""
+        return space_of(Path.cwd() if root is None else root, home=self._settings.home).root
+
+    @property
+    def _kept(self) -> Path | None:
+        """Where copies are kept that can be made again; nowhere for a store that ends with the process."""
+        return None if self._store.segments is None else self._settings.home
+
+    async def learn_git(self, *, root: Path | None = None, limit: int = COMMITS_MAX) -> Appended:
+        """Take in the latest commits of the repository around `root`: subjects, changed files and renames, each once.
+
+        Without `root`, of the current directory. Merges are left out; subjects are redacted. Raises InvalidInput where
+        there is no git or no history.
+        """
+        from mica.observe.git import changes_of, events_of
+
+        changes = await asyncio.to_thread(changes_of, self._folder(root), limit=limit)
+        await self._stored()
+        total = Appended()
+        events = list(events_of(changes))
+        for start in range(0, len(events), IMPORTED_AT_ONCE):
+            done = await self._append(events[start : start + IMPORTED_AT_ONCE])
+            total = Appended(stored=total.stored + done.stored, repeated=total.repeated + done.repeated)
+        return total
+
+    async def learn_navigation(self, *, root: Path | None = None, limit: int | None = None) -> int:
+        """Learn from tasks that are new what signals and probabilities of `navigate` are worth here; returns how many.
+
+        Each is asked again with what was known then, over the files as they were in the history at `root`, which is the
+        directory of the latest session unless given. What is learned are numbers, kept in the data folder.
+        """
+        from mica.inject.offers import offer
+        from mica.select.navigation.navigating import learned_file, load_learned, save_learned
+        from mica.select.navigation.rewalking import TAUGHT_MAX, relearned
+
+        if self._kept is None:
+            return 0
+        events = await self.events(EventQuery(limit=None))
+        where = latest_directory(events) if root is None else self._folder(root)
+        file = learned_file(self._kept, space=self._store.space)
+        learned, taught = await asyncio.to_thread(
+            relearned,
+            events,
+            where,
+            before=load_learned(file),
+            render=offer,
+            prices=prices(),
+            limit=TAUGHT_MAX if limit is None else limit,
+        )
+        if taught:
+            await asyncio.to_thread(save_learned, file, learned)
+        return taught
 
     def _moment(self, given: datetime | str | None, now: datetime) -> datetime | None:
         if isinstance(given, str):
@@ -979,6 +1039,7 @@ class Memory:
 
     async def _evolve(self) -> int:
         report = await self.trails.evolve()
+        await self.learn_navigation(limit=TAUGHT_DAILY)
         return len(report.crystallized) + len(report.refreshed)
 
     @cached_property

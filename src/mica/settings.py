@@ -87,7 +87,7 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     # Names that are kept for good: what memory rests on, and what clients observe of an agent's work.
     keep: tuple[str, ...] = tuple(
         "mark brief transcript.* log.* event.* prompt* step* outcome* judgment* crystal* teaching* trail* "
-        "offer* file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
+        "offer* git.* file.* shell.* command.* task.* tool.* turn.* session.* model.*".split()
     )
 
 

@@ -85,7 +85,14 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer | None = None
     outcome: Outcome = "unknown"  # until somebody says so (TA-09)
     committed: bool = False  # whether what it led to was committed
+    subjects: tuple[str, ...] = ()  # of its commits
     task: str | None = None  # what the context calls it, as in adw_build
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The files it changed, each once, in order."""
+        steps = (step for step in self.steps if step.operation in ("edit", "create") and not step.failed)
+        return tuple(dict.fromkeys(step.path for step in steps))
 
     @property
     def touched(self) -> tuple[str, ...]:
@@ -196,7 +203,8 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
     answers: list[Answer] = []
     printed: dict[str, int] = {}
     offer: Offer | None = None
-    ended_at, outcome, committed = event.at, "unknown", False
+    subjects: list[str] = []
+    ended_at, outcome = event.at, "unknown"
     for later in followed:
         ended_at = max(ended_at, later.at)
         if (step := step_of(later)) is not None:
@@ -210,7 +218,7 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
         elif later.name == SHELL and (call := _text(later.data.get("call"))):
             printed[call] = _number(later.data.get("tokens")) or 0
         elif later.name == MARK and "commit" in _tags(later):
-            committed = True
+            subjects.append((_text(later.data.get("text")) or "").strip().partition("\n")[0])
     return Walk(
         id=event.id,
         prompt=prompt,
@@ -223,7 +231,8 @@ def _walk(event: Event, prompt: str, followed: Iterable[Event]) -> Walk:
         answers=tuple(answers),
         offer=offer,
         outcome=msgspec.convert(outcome, Outcome),
-        committed=committed,
+        committed=bool(subjects),
+        subjects=tuple(subjects),
         task=event.context.task,
     )
 

@@ -68,6 +68,7 @@ for command in (
     marks.brief,
     explaining.why,
     navigating.navigate,
+    navigating.learn,
     crystals.crystallize,
     crystals.crystals,
     crystals.expand,

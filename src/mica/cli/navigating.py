@@ -1,4 +1,4 @@
-"""navigate: where a task will lead."""
+"""navigate, learn: where a task will lead, and what that is learned from."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Output, memory_command
-from mica.memory import Memory
+from mica.cli.output import Output, making_command, memory_command
+from mica.inject.lines import counted
+from mica.memory import COMMITS_MAX, Memory
 
 
 @click.command()
@@ -37,3 +38,40 @@ async def navigate(memory: Memory, output: Output, *, task: tuple[str, ...], lim
             console.print(f"[green]{place.probability:4.0%}[/]  {path}  [dim]{reasons}[/]", soft_wrap=True)
 
     output.show({"task": asked, "places": list(places), "missing": places.missing}, for_people)
+
+
+@click.group()
+def learn() -> None:
+    """Learn from what is there already: commits, and tasks of the past."""
+
+
+@learn.command()
+@click.option("--limit", "-n", default=COMMITS_MAX, show_default=True, type=click.IntRange(1), help="Of the latest.")
+@making_command
+async def git(memory: Memory, output: Output, *, limit: int) -> None:
+    """Take in the commits of this repository: what changed together, for which subject, and under which names.
+
+    Each commit is an event, stored once; subjects are redacted. Run it again after a pull.
+
+    Example: mica learn git
+    """
+    done = await memory.learn_git(limit=limit)
+
+    def for_people(console: Console) -> None:
+        known = f", {done.repeated:,} known already" if done.repeated else ""
+        console.print(f"{counted(done.stored, 'commit')} learned{known}")
+
+    output.show({"commits": done.stored, "repeated": done.repeated}, for_people)
+
+
+@learn.command()
+@making_command
+async def navigation(memory: Memory, output: Output) -> None:
+    """Learn from new tasks how much each signal of `mica navigate` is worth here. `mica evolve` does it daily.
+
+    Every task is asked again with what was known then. What is kept are numbers, never contents.
+
+    Example: mica learn navigation
+    """
+    tasks = await memory.learn_navigation()
+    output.show({"tasks": tasks}, lambda console: console.print(f"Learned from {counted(tasks, 'task')}"))

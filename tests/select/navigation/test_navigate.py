@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,117 @@ async def test_what_similar_prompts_needed_is_offered(memory: mica.Memory, root:
     assert places[0].path == "billing/invoice.py"
     assert places[0].tier == "walked"
     assert "similar task: «customers are charged twice»" in places[0].reasons
+
+
+async def test_what_this_session_touched_comes_before_what_words_say(
+    memory: mica.Memory, root: Path, clock: HandClock
+) -> None:
+    turn(memory, clock, "s1", "customers are charged twice", "billing/invoice.py")
+
+    with memory.context(session="s1"):
+        inside = await memory.navigate("now make it right", root=root)
+    outside = await memory.navigate("now make it right", root=root)
+
+    assert inside[0].path == "billing/invoice.py"
+    assert "this session" in inside[0].reasons
+    assert all("this session" not in place.reasons for place in outside)
+
+
+async def test_a_file_that_is_gone_is_never_offered(memory: mica.Memory, root: Path, clock: HandClock) -> None:
+    """TA-11: the tree as it is now decides, whatever was done with a file before."""
+    turn(memory, clock, "s1", "customers are charged twice", "billing/invoice.py", "billing/gone.py", "/etc/passwd")
+    turn(memory, clock, "s1", "thanks")
+    assert (await memory.navigate("charged twice", root=root))[0].path == "billing/invoice.py"
+    (root / "billing/invoice.py").unlink()
+
+    places = await memory.navigate("charged twice in billing/invoice.py", root=root)
+
+    assert {place.path for place in places} <= set(FILES) - {"billing/invoice.py"}
+
+
+async def test_an_edit_is_seen_by_the_next_question(memory: mica.Memory, root: Path) -> None:
+    before = await memory.navigate("voucher", root=root)
+    (root / "billing/voucher_rules.py").write_text("def voucher():\n    return 'voucher'\n", encoding="utf-8")
+
+    after = await memory.navigate("voucher", root=root)
+
+    assert "billing/voucher_rules.py" not in {place.path for place in before}
+    assert after[0].path == "billing/voucher_rules.py"
+
+
+async def test_the_index_is_kept_outside_of_the_repository(home: mica.Settings, root: Path, tmp_path: Path) -> None:
+    """A second process reads what the first has kept; a broken file is made again."""
+    files = sorted(path for path in root.rglob("*") if ".git" not in path.parts)
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        first = await memory.navigate("login redirect", root=root)
+    kept = list((home.home / "navigation").glob("*.index"))
+    assert len(kept) == 1
+    assert sorted(path for path in root.rglob("*") if ".git" not in path.parts) == files
+    for content in (kept[0].read_bytes(), b"broken"):
+        kept[0].write_bytes(content)
+        async with mica.open(tmp_path / "space.db", settings=home) as memory:
+            assert await memory.navigate("login redirect", root=root) == first
+
+
+async def test_git_teaches_subjects_and_renames_and_each_commit_once(
+    memory: mica.Memory, root: Path, clock: HandClock
+) -> None:
+    """`mica learn git`: what changed for which subject; a file is known by its new name."""
+
+    def git(*args: str) -> None:
+        name = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(["git", "-C", str(root), *name, *args], check=True, capture_output=True)
+
+    git("add", "-A")
+    git("commit", "-qm", "Round amounts half to even")
+    git("mv", "billing/invoice.py", "billing/amounts.py")
+    git("commit", "-qm", "Move")
+    clock.at = datetime.now(UTC)
+
+    done = await memory.learn_git(root=root)
+    again = await memory.learn_git(root=root)
+    places = await memory.navigate("rounding half to even", root=root)
+
+    assert (done.stored, done.repeated) == (2, 0)
+    assert (again.stored, again.repeated) == (0, 2)
+    assert "history" not in places.missing
+    found = {place.path: place for place in places}
+    assert "changed for «Round amounts half to even»" in found["billing/amounts.py"].reasons
+    assert "billing/invoice.py" not in found
+
+
+async def test_what_is_missing_is_named(memory: mica.Memory, tmp_path: Path) -> None:
+    """Without git and without history there is an answer, and it says so."""
+    folder = tmp_path / "plain"
+    (folder / "node_modules").mkdir(parents=True)
+    (folder / "login.py").write_text("def login(): ...\n", encoding="utf-8")
+    (folder / "node_modules" / "login.js").write_text("login", encoding="utf-8")
+    (folder / "outside.py").symlink_to(tmp_path / "secret.py")
+    (folder / "picture.png").write_bytes(b"\x89PNG\0login")
+
+    places = await memory.navigate("login", root=folder)
+
+    assert [place.path for place in places] == ["login.py"]
+    assert {"git", "history"} <= places.missing.keys()
+    with pytest.raises(mica.InvalidInput, match="no git history"):
+        await memory.learn_git(root=folder)
+    with pytest.raises(mica.InvalidInput, match="places are not possible"):
+        await memory.navigate("login", root=folder, limit=-1)
+
+
+async def test_tasks_teach_what_signals_are_worth(
+    home: mica.Settings, root: Path, tmp_path: Path, clock: HandClock
+) -> None:
+    """A-16: choose, use and learn, end to end: each task teaches once, and the next question is answered by it."""
+    async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
+        for _ in range(4):
+            turn(memory, clock, "s1", "customers are charged twice on an invoice", "billing/invoice.py")
+        before = (await memory.navigate("charged twice", root=root))[0]
+
+        taught = await memory.learn_navigation(root=root)
+
+        assert taught == 4
+        assert await memory.learn_navigation(root=root) == 0
+        after = (await memory.navigate("charged twice", root=root))[0]
+        assert after.path == before.path == "billing/invoice.py"
+        assert after.probability != before.probability

@@ -6,25 +6,30 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 SATURATION, LENGTH_SHARE = 1.2, 0.75  # BM25's k1 and b, as in every textbook
 COUNT_MAX = 65_535  # of one word in one document, as two bytes have it; BM25 is flat long before
 TERMS_MAX = 120  # of a question: a pasted log has thousands, and beyond the rarest they add time and noise
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """A field as it is written to a file."""
+
+    lengths: dict[int, int]
+    postings: dict[str, bytes]
+    terms: dict[int, str]
+
+
 class Field:
     """An inverted index. What was packed is unpacked only for the terms that somebody asks for."""
 
-    def __init__(
-        self,
-        lengths: Mapping[int, int] | None = None,
-        packed: Mapping[str, bytes] | None = None,
-        terms: Mapping[int, tuple[str, ...]] | None = None,
-    ) -> None:
-        self._lengths: dict[int, int] = dict(lengths or {})
+    def __init__(self, packed: Packed | None = None) -> None:
+        self._lengths: dict[int, int] = dict(packed.lengths) if packed else {}
         self._total = sum(self._lengths.values())
-        self._packed: dict[str, bytes] = dict(packed or {})
+        self._packed: dict[str, bytes] = dict(packed.postings) if packed else {}
         self._postings: dict[str, dict[int, int]] = {}
-        self._terms: dict[int, tuple[str, ...]] = dict(terms or {})  # of each document, to take it out again
+        self._terms: dict[int, str] = dict(packed.terms) if packed else {}  # of each document, to take it out again
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -36,7 +41,7 @@ class Field:
             self._of(term)[number] = min(count, COUNT_MAX)
         length = sum(counts.values())
         self._lengths[number] = length
-        self._terms[number] = tuple(counts)
+        self._terms[number] = " ".join(counts)
         self._total += length
 
     def drop(self, number: int) -> None:
@@ -45,7 +50,7 @@ class Field:
         if length is None:
             return
         self._total -= length
-        for term in self._terms.pop(number, ()):
+        for term in self._terms.pop(number, "").split():
             postings = self._of(term)
             postings.pop(number, None)
             if not postings:
@@ -74,13 +79,12 @@ class Field:
                 found[number] = found.get(number, 0.0) + raised * count / (count + flat + slope * lengths[number])
         return found
 
-    def packed(self) -> tuple[dict[int, int], dict[str, bytes], dict[int, tuple[str, ...]]]:
+    def packed(self) -> Packed:
         """What the constructor takes, small enough to be written to a file."""
         packed = dict(self._packed)
         for term, postings in self._postings.items():
-            if postings:
-                packed[term] = array("I", postings).tobytes() + array("H", postings.values()).tobytes()
-        return dict(self._lengths), packed, dict(self._terms)
+            packed[term] = array("I", postings).tobytes() + array("H", postings.values()).tobytes()
+        return Packed(dict(self._lengths), packed, dict(self._terms))
 
     def _known(self, term: str) -> dict[int, int] | None:
         return self._of(term) if term in self._packed else self._postings.get(term)

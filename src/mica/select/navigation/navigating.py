@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
+
 from mica.errors import InvalidInput
 from mica.model import Event, EventQuery
-from mica.observe.worktree import files_of, text_of
+from mica.observe.git import COMMIT, Change, change_of
+from mica.observe.worktree import text_of
 from mica.select.navigation.fields import counted
-from mica.select.navigation.mentions import mentions
-from mica.select.navigation.navigator import Navigator
-from mica.select.navigation.past import Past, Task
+from mica.select.navigation.index import Index, index_file, write
+from mica.select.navigation.mentions import Mentions
+from mica.select.navigation.navigator import Learned, Navigator, Sessions
+from mica.select.navigation.past import Commit, Past, Task
 from mica.select.navigation.places import Place, Places
-from mica.select.navigation.ranges import definitions, lines_for
+from mica.select.navigation.ranges import lines_for
 from mica.select.navigation.signals import QUERY_CHARACTERS_MAX, Question
-from mica.select.navigation.tree import Document, Tree
 from mica.store.protocol import Store
 from mica.walks import Walk, walks_of
 from mica.words import terms
@@ -25,87 +29,102 @@ from mica.words import terms
 EVENTS_MAX = 50_000  # the latest of the log that are learned from: months of one person's work
 LIMIT_MAX = 1_000
 IDLE = timedelta(minutes=30)  # after which a task is over that nothing followed
-NAMES = ("mark", "turn.started", "command.run", "file.*", "task.outcome")
+NAMES = ("mark", "turn.started", "command.run", "file.*", "shell.run", COMMIT)
+
+_WORD = re.compile(r"[A-Za-z_$][\w$]*")
 
 
 class Navigating:
-    """Answers for one space and one working tree."""
+    """Answers for one space and one working tree; what it has read is kept for the next question."""
 
-    def __init__(self, store: Store, root: Path) -> None:
+    def __init__(self, store: Store, root: Path, *, home: Path | None) -> None:
         self._store = store
         self._root = root
+        self._index = Index(root, None if home is None else index_file(home, space=store.space, root=root))
+        self._learned = None if home is None else learned_file(home, space=store.space)
+        self._past: tuple[int, datetime, Past, list[Walk]] | None = None
+        self._lock = asyncio.Lock()
 
     async def places(self, task: str, *, limit: int, session: str | None, now: datetime) -> Places:
         """Where a task will lead. Raises InvalidInput for a limit that is not possible."""
         if not 0 <= limit <= LIMIT_MAX:
             raise InvalidInput(f"{limit} places are not possible; give 0 to {LIMIT_MAX:,}")
+        async with self._lock:
+            past, walks = await self._known(now)
+            return await asyncio.to_thread(self._answer, task, past, walks, limit, session)
+
+    async def _known(self, now: datetime) -> tuple[Past, list[Walk]]:
+        """What the log teaches until now; kept while nothing is added to it and no task has come to rest."""
+        position = await self._store.last_position()
+        if self._past is not None and self._past[0] == position and timedelta(0) <= now - self._past[1] < IDLE:
+            return self._past[2], self._past[3]
         events = await self._store.events(EventQuery(names=NAMES, until=now, limit=EVENTS_MAX))
-        return await asyncio.to_thread(self._answer, task, events, limit, session, now)
+        past, walks = await asyncio.to_thread(known, events, now)
+        self._past = position, now, past, walks
+        return past, walks
 
-    def _answer(self, task: str, events: Sequence[Event], limit: int, session: str | None, now: datetime) -> Places:
-        tree, missing = self._tree()
-        walks = walks_of(events)
-        past = past_of(walks, now=now)
-        navigator = Navigator(tree, past)
-        asked = Question(text=task, session=session_of(walks, session))
-        places = navigator.rank(asked, limit=limit)
-        return Places(self._with_lines(places, task, tree), missing=missing)
+    def _answer(self, task: str, past: Past, walks: Sequence[Walk], limit: int, session: str | None) -> Places:
+        missing = self._index.refresh()
+        if not past.commit_count:
+            missing["history"] = "no commits are known here; `mica learn git` takes them in"
+        navigator = Navigator(self._index.tree, past, learned=load_learned(self._learned))
+        asked = navigator.ask(Question(text=task, session=session_of(walks, session)))
+        places = navigator.places(asked, limit=limit)
+        return Places(self._with_lines(places, task, asked.signals.mentions), missing=missing)
 
-    def _tree(self) -> tuple[Tree, dict[str, str]]:
-        listing = files_of(self._root)
-        tree = Tree()
-        for file in listing.files:
-            tree.put(file.path, read(self._root, file.path, file.size_bytes))
-        return tree, dict(listing.missing)
-
-    def _with_lines(self, places: Sequence[Place], task: str, tree: Tree) -> list[Place]:
-        asked = set(terms(task[:QUERY_CHARACTERS_MAX]))
-        words = set(task.split())
-        lines = mentions(task, tree.names).lines
+    def _with_lines(self, places: Sequence[Place], task: str, named: Mentions) -> list[Place]:
+        asked = counted(terms(task[:QUERY_CHARACTERS_MAX]))
+        words = set(_WORD.findall(task))
         found = []
         for place in places:
             text = text_of(self._root, place.path)
-            chosen, total = (
-                ((), None) if text is None else lines_for(text, asked, named=words, at=lines.get(place.path, ()))
-            )
-            found.append(
-                Place(
-                    path=place.path,
-                    probability=place.probability,
-                    tier=place.tier,
-                    reasons=place.reasons,
-                    lines=chosen,
-                    total_lines=total,
-                )
-            )
+            if text is None:
+                found.append(place)
+                continue
+            lines, total = lines_for(text, asked, named=words, at=named.lines.get(place.path, ()))
+            found.append(msgspec.structs.replace(place, lines=lines, total_lines=total))
         return found
 
 
-def read(root: Path, path: str, size_bytes: int) -> Document:
-    """What an index keeps of a file as it is now."""
-    return document(text_of(root, path), size_bytes=size_bytes)
+def known(events: Sequence[Event], now: datetime) -> tuple[Past, list[Walk]]:
+    """What events teach until now, and the walks among them."""
+    walks = [walk for walk in walks_of(events) if walk.at <= now]
+    changes = [change for event in events if event.name == COMMIT and (change := change_of(event)) is not None]
+    return past_of(walks, changes, now=now), walks
 
 
-def document(text: str | None, *, size_bytes: int) -> Document:
-    """What an index keeps of a text; of what is no text, its size."""
-    if text is None:
-        return Document(size_bytes=size_bytes)
-    return Document(
-        terms=counted(terms(text)),
-        symbols=tuple(dict.fromkeys(name for name, _ in definitions(text))),
-        size_bytes=size_bytes,
-    )
+def past_of(walks: Iterable[Walk], changes: Iterable[Change] = (), *, now: datetime) -> Past:
+    """Tasks and commits in the order in which they ended, without tasks that still run.
 
-
-def past_of(walks: Sequence[Walk], *, now: datetime) -> Past:
-    """What was learned until now: tasks in the order in which they ended, without those that still run."""
-    past = Past()
-    latest = {walk.session: walk.id for walk in walks}
-    for walk in sorted(walks, key=lambda walk: (walk.ended_at, walk.id)):
-        is_over = latest[walk.session] != walk.id or now - walk.ended_at > IDLE
-        if is_over and walk.ended_at <= now:
-            past.learn(Task(text=walk.prompt, files=walk.touched))
+    A task is over when its session has asked for something else since, or after half an hour. What a session committed
+    is known from git where git was learned, else from what the session said.
+    """
+    past, sessions = Past(), Sessions()
+    walks = sorted(walks, key=lambda walk: (walk.ended_at, walk.id))
+    latest = {walk.session: walk.id for walk in sorted(walks, key=lambda walk: (walk.at, walk.id))}
+    over = [
+        walk
+        for walk in walks
+        if walk.ended_at <= now and (latest[walk.session] != walk.id or now - walk.ended_at > IDLE)
+    ]
+    commits = sorted((change for change in changes if change.at <= now), key=lambda change: change.at)
+    in_git = {change.subject for change in commits}
+    place = 0
+    for walk in over:
+        while place < len(commits) and commits[place].at <= walk.ended_at:
+            past.learn_commit(_commit(commits[place]))
+            place += 1
+        past.learn(Task(text=walk.prompt, files=walk.touched))
+        for commit in sessions.end(walk):
+            if commit.subject not in in_git:
+                past.learn_commit(commit)
+    for change in commits[place:]:
+        past.learn_commit(_commit(change))
     return past
+
+
+def _commit(change: Change) -> Commit:
+    return Commit(subject=change.subject, files=change.files, renamed=change.renamed)
 
 
 def session_of(walks: Sequence[Walk], session: str | None) -> tuple[tuple[str, ...], ...]:
@@ -113,3 +132,22 @@ def session_of(walks: Sequence[Walk], session: str | None) -> tuple[tuple[str, .
     if session is None:
         return ()
     return tuple(walk.touched for walk in walks if walk.session == session and walk.touched)
+
+
+def learned_file(home: Path, *, space: str) -> Path:
+    """Where the numbers are kept that the tasks of a space have taught. Contents are not among them."""
+    return home / "navigation" / f"{space}.learned.json"
+
+
+def load_learned(file: Path | None) -> Learned | None:
+    """What was learned here; None where nothing was, or it cannot be read: then the prior counts."""
+    if file is None:
+        return None
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Learned)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def save_learned(file: Path, learned: Learned) -> None:
+    write(file, msgspec.json.encode(learned))

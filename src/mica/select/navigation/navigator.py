@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
 import msgspec
 
 from mica.select.navigation.calibrate import Tenths, falling
 from mica.select.navigation.combine import by_hand
 from mica.select.navigation.features import Candidates, candidates
+from mica.select.navigation.gate import Worth
 from mica.select.navigation.learning import Model, learned, lesson, prior, probability
-from mica.select.navigation.past import Past, Task
+from mica.select.navigation.past import Commit, Past, Task
 from mica.select.navigation.places import Place
 from mica.select.navigation.reasons import reasons_for, tier_of
 from mica.select.navigation.signals import Question, Scores, Signals, signals
 from mica.select.navigation.tree import Tree
+from mica.walks import Walk
 
 CHECKED = 20  # predictions of a task, from the best, that are compared with what was needed
 
@@ -24,6 +27,43 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     model: Model
     tenths: Tenths = Tenths()
+    worth: Worth = Worth()
+    until: datetime | None = None  # when the last task was asked that has taught
+
+
+class Sessions:
+    """What each session has touched and not yet committed, walk by walk."""
+
+    def __init__(self) -> None:
+        self._walks: dict[str, list[Walk]] = {}
+        self._uncommitted: dict[str | None, list[str]] = {}
+
+    def begin(self, walk: Walk) -> tuple[tuple[str, ...], ...]:
+        """What earlier prompts of this session had touched when this one was asked, also where they still go on."""
+        if walk.session is None:
+            return ()
+        earlier = self._walks.setdefault(walk.session, [])
+        found = tuple(files for each in earlier if (files := touched_by(each, walk.at)))
+        earlier.append(walk)
+        return found
+
+    def end(self, walk: Walk) -> list[Commit]:
+        """The commits that a task made, with the files that its session changed since the one before."""
+        changed = self._uncommitted.setdefault(walk.session, [])
+        changed += walk.changed
+        if not walk.subjects or not changed:
+            return []
+        files = tuple(dict.fromkeys(changed))
+        changed.clear()
+        return [Commit(subject=walk.subjects[-1], files=files)]
+
+
+def touched_by(walk: Walk, at: datetime) -> tuple[str, ...]:
+    """The files that a walk had read or changed before a moment."""
+    steps = (
+        step for step in walk.steps if step.operation in ("read", "edit", "create") and not step.failed and step.at < at
+    )
+    return tuple(dict.fromkeys(step.path for step in steps))
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,4 +130,9 @@ class Navigator:
         model, tenths = self.learned.model, self.learned.tenths
         rows = lesson(asked.candidates, asked.by_hand, needed, scales=model.scales)
         outcomes = [(predicted, path in needed) for path, predicted in asked.predicted[:CHECKED]]
-        return Learned(model=learned(model, rows), tenths=tenths.with_outcomes(outcomes))
+        return Learned(model=learned(model, rows), tenths=tenths.with_outcomes(outcomes), worth=self.learned.worth)
+
+    def taught_worth(self, kind: str, best: float, saved_tokens: int) -> None:
+        """Count what a list of paths would have saved for a task."""
+        worth = self.learned.worth.with_outcome(kind, best, saved_tokens)
+        self.learned = msgspec.structs.replace(self.learned, worth=worth)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from mica.crystallize.shapes import verb_class
 from mica.llm.prices import Prices
 from mica.model import Event, EventId
 from mica.observe.past_trees import PastTrees
-from mica.select.navigation.gate import Worth, kind_of, listed, worth_saying
-from mica.select.navigation.navigating import document
-from mica.select.navigation.navigator import Asked, Navigator
+from mica.select.navigation.gate import kind_of, listed, worth_saying
+from mica.select.navigation.index import document
+from mica.select.navigation.navigator import Asked, Learned, Navigator, Sessions
 from mica.select.navigation.past import Task
 from mica.select.navigation.places import Place
 from mica.select.navigation.signals import Question
@@ -24,6 +23,7 @@ from mica.select.replaying import Guess, Predicted, Replay, replay, saved
 from mica.tokens import about
 from mica.walks import Walk, walks_of
 
+TAUGHT_MAX = 300  # tasks, the latest, of which is learned what signals are worth: some twenty seconds of a night
 GUESSES = 80  # files of one task whose probability is checked
 
 
@@ -42,26 +42,23 @@ class Rewalking:
     ) -> None:
         self._trees = trees
         self._render = render
-        self._navigator = Navigator()
-        self._sessions: dict[str, list[Walk]] = defaultdict(list)
-        self._asked: dict[EventId, tuple[Asked, list[Place]]] = {}  # of tasks that have not ended yet
-        self._worth = Worth()
+        self.navigator = Navigator()
+        self._sessions = Sessions()
+        self._asked: dict[EventId, tuple[Asked, str, list[Place]]] = {}
 
     def predict(self, walk: Walk) -> Predicted:
         if self._trees is not None:
             moved = self._trees.move(walk.at)
             for path in moved.removed:
-                self._navigator.tree.remove(path)
+                self.navigator.tree.remove(path)
             for file in moved.put:
-                self._navigator.tree.put(file.path, document(file.text, size_bytes=file.size_bytes))
-        question = Question(text=walk.prompt, session=self._session(walk))
-        asked = self._navigator.ask(question)
-        places = self._navigator.places(asked, limit=GUESSES)
-        cost_tokens = about(self._render(listed(places)))
-        offered = worth_saying(walk.prompt, places, cost_tokens=cost_tokens, worth=self._worth)
-        self._asked[walk.id] = (asked, places)
-        if walk.session is not None:
-            self._sessions[walk.session].append(walk)
+                self.navigator.tree.put(file.path, document(file.text, size_bytes=file.size_bytes))
+        asked = self.navigator.ask(Question(text=walk.prompt, session=self._sessions.begin(walk)))
+        places = self.navigator.places(asked, limit=GUESSES)
+        could = listed(places)
+        self._asked[walk.id] = asked, kind_of(places), could
+        worth, cost_tokens = self.navigator.learned.worth, about(self._render(could))
+        offered = worth_saying(walk.prompt, places, cost_tokens=cost_tokens, worth=worth)
         return Predicted(
             guesses=tuple(map(_guess, places)),
             offered=tuple(map(_guess, offered)),
@@ -72,28 +69,15 @@ class Rewalking:
     def learn(self, walk: Walk) -> None:
         if self._trees is None:
             for step in walk.steps:
-                if step.operation != "list" and not step.failed and step.path not in self._navigator.tree:
-                    self._navigator.tree.put(step.path, Document())
-        asked, places = self._asked.pop(walk.id, (None, []))
-        self._navigator.learn(Task(text=walk.prompt, files=walk.touched), asked)
-        could = [place.path for place in listed(places)]
+                if step.operation != "list" and not step.failed and step.path not in self.navigator.tree:
+                    self.navigator.tree.put(step.path, Document())
+        asked, kind, could = self._asked.pop(walk.id, (None, "open", []))
         if could:
-            self._worth = self._worth.with_outcome(kind_of(places), places[0].probability, saved(walk, could)[0])
-
-    def _session(self, walk: Walk) -> tuple[tuple[str, ...], ...]:
-        """What earlier prompts of this session had touched by now, also where they still go on."""
-        earlier = self._sessions.get(walk.session or "", ())
-        before = [
-            tuple(
-                dict.fromkeys(
-                    step.path
-                    for step in each.steps
-                    if step.operation in ("read", "edit", "create") and not step.failed and step.at < walk.at
-                )
-            )
-            for each in earlier
-        ]
-        return tuple(files for files in before if files)
+            tokens, _ = saved(walk, [place.path for place in could])
+            self.navigator.taught_worth(kind, could[0].probability, tokens)
+        self.navigator.learn(Task(text=walk.prompt, files=walk.touched), asked)
+        for commit in self._sessions.end(walk):
+            self.navigator.past.learn_commit(commit)
 
 
 def rewalked(
@@ -121,6 +105,40 @@ def rewalked(
         if trees is not None:
             trees.close()
     return msgspec.structs.replace(told, missing=missing)
+
+
+def relearned(
+    events: Sequence[Event],
+    root: Path | None,
+    *,
+    before: Learned | None,
+    render: Callable[[Sequence[Place]], str],
+    prices: Prices,
+    limit: int = TAUGHT_MAX,
+) -> tuple[Learned, int]:
+    """What tasks have taught of signals, probabilities and lists, and how many were new since `before`.
+
+    Each is asked as if for the first time, over the files as they were. Of many new ones the latest count.
+    """
+    walks = [walk for walk in walks_of(events) if walk.prompt and walk.touched]
+    since = before.until if before is not None and before.model.fits() else None
+    new = sum(since is None or walk.at > since for walk in walks)
+    try:
+        trees = None if root is None else PastTrees(root)
+    except (OSError, subprocess.SubprocessError):
+        trees = None
+    try:
+        predictor = Rewalking(trees, render=render)
+        if before is not None and since is not None:
+            predictor.navigator.learned = before
+        taught = min(new, limit)
+        if taught:
+            replay(walks, predictor, prices=prices, shape=verb_class, latest=taught)
+    finally:
+        if trees is not None:
+            trees.close()
+    until = max((walk.at for walk in walks), default=since)
+    return msgspec.structs.replace(predictor.navigator.learned, until=until), taught
 
 
 def _guess(place: Place) -> Guess:

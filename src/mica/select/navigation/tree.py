@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from mica.select.navigation.fields import Field, counted
+from mica.select.navigation.fields import Field, Packed, counted
 from mica.select.navigation.mentions import Names
 from mica.words import terms
 
@@ -48,19 +48,37 @@ def kinds_of(path: str) -> Kinds:
     )
 
 
+class PackedTree(msgspec.Struct, frozen=True):
+    """A tree as it is written to a file."""
+
+    files: list[tuple[str, int, int, tuple[str, ...]]]  # path, number, size, symbols
+    content: Packed
+    path_words: Packed
+
+
 class Tree:
     """The files that can be offered. A path that is not in it is never an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, packed: PackedTree | None = None) -> None:
         self.names = Names()
-        self.content = Field()
-        self.path_words = Field()
+        self.content = Field(packed.content if packed else None)
+        self.path_words = Field(packed.path_words if packed else None)
         self.symbols: dict[str, set[str]] = {}  # who defines a name
         self._numbers: dict[str, int] = {}
         self._paths: dict[int, str] = {}
         self._documents: dict[str, Document] = {}
         self._kinds: dict[str, Kinds] = {}
         self._next = 0
+        for path, number, size_bytes, symbols in packed.files if packed else ():
+            self._enter(path, number, Document(symbols=symbols, size_bytes=size_bytes))
+
+    def packed(self) -> PackedTree:
+        """What the constructor takes, small enough to be written to a file."""
+        files = [
+            (path, number, self._documents[path].size_bytes, self._documents[path].symbols)
+            for path, number in self._numbers.items()
+        ]
+        return PackedTree(files, self.content.packed(), self.path_words.packed())
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -75,18 +93,21 @@ class Tree:
         """Add a file, or what it has become."""
         self.remove(path)
         number = self._next
-        self._next += 1
-        self._numbers[path] = number
-        self._paths[number] = path
-        self._kinds[path] = kinds_of(path)
-        self._documents[path] = msgspec.structs.replace(document, terms={})
-        self.names.add(path)
+        self._enter(path, number, msgspec.structs.replace(document, terms={}))
         of_path = counted(terms(path.replace("/", " ")))
         self.path_words.put(number, of_path)
         words = dict(document.terms)
         for term, count in of_path.items():
             words[term] = words.get(term, 0) + PATH_WEIGHT * count
         self.content.put(number, words)
+
+    def _enter(self, path: str, number: int, document: Document) -> None:
+        self._next = max(self._next, number + 1)
+        self._numbers[path] = number
+        self._paths[number] = path
+        self._kinds[path] = kinds_of(path)
+        self._documents[path] = document
+        self.names.add(path)
         for symbol in document.symbols:
             self.symbols.setdefault(symbol, set()).add(path)
 
