@@ -16,8 +16,11 @@ from mica.cli.output import Output, making_command, memory_command
 from mica.errors import InvalidInput
 from mica.inject.commands import Destination, in_folder, in_project, publish, reference
 from mica.inject.lines import counted, local, one_line
+from mica.inject.trails import LOADED_TOKENS
 from mica.memory import Memory
 from mica.model import EventId, utc_now
+from mica.settings import load_settings
+from mica.store.space import space_of
 from mica.trails import STATES, State, Trail
 from mica.walks import OUTCOMES, Outcome, Step
 
@@ -178,6 +181,29 @@ async def learn(memory: Memory, output: Output, *, switch: str | None) -> None:
             console.print(f"{counted(count, 'trail')}; `mica trails list` shows them.")
 
     output.show({"learning": is_on, "trails": count}, for_people)
+
+
+@trails.command()
+@click.argument("name")
+@click.option("--budget", type=click.IntRange(0), default=LOADED_TOKENS, show_default=True, help="Tokens at the most.")
+@making_command
+async def load(memory: Memory, output: Output, *, name: str, budget: int) -> None:
+    """Print what a trail's files say now, in its order and within a budget; what moved is told, what is gone is named.
+
+    Example: mica trails load fix-login --budget 1500
+    """
+    root = space_of(Path.cwd(), home=load_settings().home).root
+    found = await memory.trails.load(name, root=root, budget_tokens=budget)
+    told = {"text": found.text, "tokens": found.tokens, "drifted": found.drifted, "left_out": found.left_out}
+
+    def for_people(console: Console) -> None:
+        if found.text:
+            click.echo(found.text)
+        else:
+            reasons = "; ".join(f"{one.path}: {one.reason}" for one in found.left_out)
+            console.print(escape(f"Nothing of {name} can be shown within {budget:,} tokens. {reasons}"), soft_wrap=True)
+
+    output.show(told, for_people)
 
 
 @trails.command()

@@ -10,8 +10,10 @@ import msgspec
 
 from mica.crystallize.anchors import Anchor
 from mica.crystallize.following import Followed, LeftOut, follow
+from mica.crystallize.recalling import placed
 from mica.inject.render import CLOSING, at_most, defused, harmless
 from mica.tokens import estimate
+from mica.trails import Trail
 
 LINES_MIN = 5  # of a range that is cut: fewer tell nothing
 NOTES_SHARE = 0.25  # of the budget, at the most, for what was left out
@@ -36,17 +38,19 @@ def load(
     budget_tokens: int,
     name: str = "",
     since: str | datetime | None = None,
+    lost: Sequence[LeftOut] = (),
 ) -> Loaded:
     """The ranges as they are now, in the order given; never more than the budget, and never other lines.
 
-    What does not fit is cut at a line or left out, and every cut is listed. `since` is when the anchors were right.
+    What does not fit is cut at a line or left out, and every cut is listed. `since` is when the anchors were right;
+    `lost` are ranges that had no anchor to begin with.
     """
     followed = [follow(anchor, root=root, since=since) for anchor in anchors]
-    gone = [one for one in followed if isinstance(one, LeftOut)]
+    gone = [*lost, *(one for one in followed if isinstance(one, LeftOut))]
     here = [one for one in followed if isinstance(one, Followed)]
     opening = _opening(name)
     notes = at_most("\n".join(_note(one) for one in gone))
-    left_tokens = budget_tokens - at_most(f"{opening}\n{_more(len(followed))}\n{CLOSING}\n")
+    left_tokens = budget_tokens - at_most(f"{opening}\n{_more(len(followed) + len(lost))}\n{CLOSING}\n")
     left_tokens -= min(notes, int(budget_tokens * NOTES_SHARE))
     pieces: list[str] = []
     shown: list[Followed] = []
@@ -74,6 +78,15 @@ def load(
         anchors=tuple(one.now for one in here),
         drifted=bool(gone) or any(one.drift for one in here),
     )
+
+
+def loaded_trail(trail: Trail, *, root: Path, budget_tokens: int) -> Loaded:
+    """A trail's files as they are now: each step is placed by what was shown when it was read, then followed."""
+    found = [placed(step, root=root) for step in trail.steps]
+    anchors = [one for one in found if isinstance(one, Anchor)]
+    lost = tuple(one for one in found if isinstance(one, LeftOut))
+    since = min((step.at for step in trail.steps), default=None)
+    return load(anchors, root=root, budget_tokens=budget_tokens, name=trail.name, since=since, lost=lost)
 
 
 def _opening(name: str) -> str:

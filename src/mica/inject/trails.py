@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -13,6 +14,7 @@ from mica.crystallize.mining import normalised
 from mica.crystallize.shapes import WORKFLOW, slug_of
 from mica.crystallize.trails import ending_of, learned, run_of
 from mica.errors import InvalidInput, UnknownTrail
+from mica.inject.loading import Loaded, loaded_trail
 from mica.model import MARK, Clock, Context, EventId, EventQuery, Ref
 from mica.observe.context import Here
 from mica.observe.emitter import Emit
@@ -45,6 +47,7 @@ from mica.trails import (
 )
 from mica.walks import COMMAND, OUTCOME, OUTCOMES, TURN, Outcome, Step, Walk, walks_of
 
+LOADED_TOKENS = 2_000  # of files, unless somebody says how much
 EVENTS_MAX = 500_000  # the latest, that walks are read from; 10,000 walks have fewer
 FRESH_EVENTS_MAX = 50_000  # a log of so many is learned whenever somebody asks; of a longer one, once a day
 LEARNED_FROM = (MARK, COMMAND, TURN, OUTCOME, "file.read", "file.edit", "file.create")
@@ -196,6 +199,18 @@ class Trails:
             trail = choice.trail
             told = {"key": trail.key, "slug": trail.slug, "match": choice.match, "score": choice.score}
             self._emit()(OFFERED, told, origin="tool")
+
+    async def load(
+        self, reference: str, *, root: Path, budget_tokens: int = LOADED_TOKENS, outcome: Outcome = "unknown"
+    ) -> Loaded:
+        """What a trail's files say now, within a budget, in its order; records that it was used (A-16, TA-11, TA-13).
+
+        Ranges are found again in the working tree at `root`; what moved is told, what is gone is left out and named.
+        """
+        trail = await self.show(reference)
+        loaded = await asyncio.to_thread(loaded_trail, trail, root=root, budget_tokens=budget_tokens)
+        await self.track(trail, outcome=outcome, tokens=loaded.tokens)
+        return loaded
 
     async def track(
         self, reference: str | Trail | Choice, *, outcome: Outcome = "unknown", tokens: int | None = None
