@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, ParamSpec
 
@@ -41,6 +43,20 @@ def _until_interrupted(function: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
+@asynccontextmanager
+async def _interruptible() -> AsyncIterator[None]:
+    """What Ctrl-C ends between two steps of the loop; by itself Python cancels in the middle of one, and complains."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None, "a coroutine runs in a task"
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        yield
+    except asyncio.CancelledError:
+        task.uncancel()
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
 @click.command()
 @query_options
 @click.option(
@@ -58,14 +74,15 @@ async def follow(
     Example: mica events follow --name "file.*" --json
     """
     left = limit
-    following = memory.follow(asked, after=after)
-    while left is None or left > 0:
-        event = await anext(following)
-        if output.as_json:
-            click.echo(event_line(event, fields or FULL))
-        else:
-            print_event(output.console, event, fields)
-        left = None if left is None else left - 1
+    async with _interruptible():
+        following = memory.follow(asked, after=after)
+        while left is None or left > 0:
+            event = await anext(following)
+            if output.as_json:
+                click.echo(event_line(event, fields or FULL))
+            else:
+                print_event(output.console, event, fields)
+            left = None if left is None else left - 1
 
 
 @click.command()
@@ -86,20 +103,21 @@ async def stream(
     """
     names = (CRYSTAL,) if crystals or level else (MARK, CRYSTAL)
     left = limit
-    following = memory.follow(EventQuery(names=names), after=after)
-    while left is None or left > 0:
-        event = await anext(following)
-        made = crystal_of(event) if event.name == CRYSTAL else None
-        if made is not None and level is not None and made.level != level:
-            continue
-        if output.as_json:
-            document = event_document(event) if made is None else crystal_document(made)
-            click.echo(msgspec.json.encode(document))
-        else:
-            kind, text = (MARK, mark_of(event).text) if made is None else (made.level, made.text)
-            said = f"[dim]\\[{local(event.at)}][/] [cyan]\\[{kind}][/] {escape(one_line(text, 1_000))}"
-            output.console.print(f"{said} [green]{event.number}[/]", soft_wrap=True)
-        left = None if left is None else left - 1
+    async with _interruptible():
+        following = memory.follow(EventQuery(names=names), after=after)
+        while left is None or left > 0:
+            event = await anext(following)
+            made = crystal_of(event) if event.name == CRYSTAL else None
+            if made is not None and level is not None and made.level != level:
+                continue
+            if output.as_json:
+                document = event_document(event) if made is None else crystal_document(made)
+                click.echo(msgspec.json.encode(document))
+            else:
+                kind, text = (MARK, mark_of(event).text) if made is None else (made.level, made.text)
+                said = f"[dim]\\[{local(event.at)}][/] [cyan]\\[{kind}][/] {escape(one_line(text, 1_000))}"
+                output.console.print(f"{said} [green]{event.number}[/]", soft_wrap=True)
+            left = None if left is None else left - 1
 
 
 @click.command()

@@ -67,7 +67,7 @@ from mica.store.protocol import (
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.sqlite_blocks import STEP_EVENTS, Blocks
-from mica.store.sqlite_file import COLUMNS, Key, Row, as_json, open_file, translated
+from mica.store.sqlite_file import COLUMNS, Key, Row, as_json, insert, open_file, translated
 from mica.store.sqlite_purge import bury, truncate_log
 from mica.store.sqlite_words import Words
 from mica.store.work import check_lease, check_moment, check_words
@@ -78,7 +78,7 @@ BURY_BLOCKS = 4  # written anew in one transaction: some 100 ms, as long as a st
 VACUUM_PAGES = 2_000  # given back after a step of ageing, in some 10 ms: more than it frees, so that a backlog goes too
 
 _ORIGIN = {origin: number for number, origin in enumerate(ORIGINS)}
-_INSERT = f"INSERT INTO events ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_EVENTS = f"events ({COLUMNS})", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _LINE = """WHERE position IN (
         WITH RECURSIVE line (found, up_writer, up_sequence) AS (
             SELECT NULL, ?, ?
@@ -154,7 +154,7 @@ class SqliteCore:
                 elif self._differs(event, fresh.get(identifier)):
                     raise DuplicateEvent(identifier)
             if rows:
-                self._connection.executemany(_INSERT, rows)
+                insert(self._connection, *_EVENTS, rows)
                 sqlite_texts.index(self._connection, self._words, enumerate(fresh.values(), first))
                 sqlite_crystals.index(self._connection, self.event, enumerate(fresh.values(), first))
                 self._connection.execute("UPDATE space SET last_position = ?", (position - 1,))
@@ -480,7 +480,7 @@ class SqliteCore:
     def _thaw(self, positions: Iterable[int]) -> int:
         """Turn the events in blocks at these positions into rows again, for what must change them; how many."""
         rows = self._blocks.take_out(positions) if self._blocks.is_used else []
-        self._connection.executemany(_INSERT, [self._thawed(row) for row in rows])
+        insert(self._connection, *_EVENTS, [self._thawed(row) for row in rows])
         return len(rows)
 
     def _thawed(self, row: Row) -> Row:

@@ -13,7 +13,7 @@ import apsw
 from mica.model import MARK, Event, Posting, Vectors, microseconds, searchable_text
 from mica.store.encoding import Together, remember
 from mica.store.protocol import affordable, beside, orphaned_texts, stale_texts
-from mica.store.sqlite_file import Row, as_json
+from mica.store.sqlite_file import Row, as_json, insert
 from mica.store.sqlite_words import Words
 from mica.words import words
 
@@ -37,19 +37,16 @@ def index(connection: apsw.Connection, interned: Words, events: Iterable[tuple[i
         found.append((position, words(text)))
         texts.append((position, number, microseconds(event.at), len(found[-1][1]), event.name == MARK, event.id))
     term_number = interned.term_numbers(set().union(*(each for _, each in found))).__getitem__
-    postings = [
+    postings: list[Row] = [
         (term, position, count)
         for position, each in found
         for term, count in Counter(map(term_number, each)).items()
         if term
     ]
-    connection.executemany(
-        """INSERT INTO texts (position, session, at, length, is_mark)
-        VALUES (?, ?, ?, ?, ? AND NOT EXISTS (SELECT 1 FROM retractions WHERE retracted = ?))""",
-        texts,
-    )
+    is_mark = "? AND NOT EXISTS (SELECT 1 FROM retractions WHERE retracted = ?)"
+    insert(connection, "texts (position, session, at, length, is_mark)", f"(?, ?, ?, ?, {is_mark})", texts)
     postings.sort()  # as the table is: neighbours are written to the same page
-    connection.executemany("INSERT INTO postings (term, position, count) VALUES (?, ?, ?)", postings)
+    insert(connection, "postings (term, position, count)", "(?, ?, ?)", postings)
 
 
 def clear(connection: apsw.Connection) -> None:

@@ -9,7 +9,7 @@ import apsw
 
 from mica.model import Context, EventId, WriterId, event_id, split_id
 from mica.store.encoding import CACHE_ENTRIES_MAX, labels_of, labels_text, remember
-from mica.store.sqlite_file import Key, Row, as_json
+from mica.store.sqlite_file import Key, Row, as_json, insert
 from mica.words import term_of
 
 
@@ -71,7 +71,7 @@ class Words:
                 first = max(int(self._one("SELECT coalesce(max(id), 0) FROM terms", ())[0]), self.highest_number) + 1
                 known.update(zip(made, count(first)))
                 rows = [(known[term], term) for term in sorted(made)]  # as the index of terms is
-                self._connection.executemany("INSERT INTO terms (id, term) VALUES (?, ?)", rows)
+                insert(self._connection, "terms (id, term)", "(?, ?)", rows)
             numbers.update((word, known[term]) for word, term in fresh.items())
         return numbers
 
