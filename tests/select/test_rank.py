@@ -348,6 +348,8 @@ def test_a_mark_that_says_all_that_is_asked_comes_before_one_whose_neighbours_sa
     [best, *_] = shelf.search("parser deadlock")
 
     assert best.position == 8
+    assert [term.weight for term in parse("current name", now=NOW).terms] == [1.0, 1.0]
+    assert {term.weight for term in parse("what is the current name", now=NOW).terms} == {0.3}
     assert "complete" in best.parts
     assert all("complete" not in hit.parts for hit in shelf.search("parser"))
 

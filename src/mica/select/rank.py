@@ -92,27 +92,30 @@ def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: It
     said = words(query)
     asked = " ".join(said)
     named = [name for name in speakers if (spoken := " ".join(words(name))) and f" {spoken} " in f" {asked} "]
+    is_bare = len(terms_of(said)) == len(said)
     return Query(
         text=query,
-        terms=weighted_terms(query, without=[name for name in named if name[0].isupper()]),
+        terms=weighted_terms(query, without=[name for name in named if name[0].isupper()], is_bare=is_bare),
         speakers=frozenset(named),
         periods=periods(query, now=now, zone=zone),
-        is_bare=len(terms_of(said)) == len(said),
+        is_bare=is_bare,
         wants_user=bool(_FIRST_PERSON.search(query)) and not _ABOUT_THE_AGENT.search(query),
     )
 
 
-def weighted_terms(query: str, *, without: Iterable[str] = ()) -> tuple[QueryTerm, ...]:
+def weighted_terms(query: str, *, without: Iterable[str] = (), is_bare: bool = False) -> tuple[QueryTerm, ...]:
     """The distinct terms of a question and their weights, at most TERMS_MAX, the most frequent first.
 
-    The names of people are left out: who says "Thanks, Tim" is not Tim. A name alone is a term like any other.
+    The names of people are left out: who says "Thanks, Tim" is not Tim. A name alone is a term like any other. In a
+    bare list of words none says what kind of answer is wanted.
     """
+    generic = frozenset[str]() if is_bare else GENERIC
     counts = Counter(terms(query))
     names = {term for name in without for term in terms(name)}
     if not counts.keys() <= names:
         counts = Counter({term: count for term, count in counts.items() if term not in names})
     return tuple(
-        QueryTerm(term, GENERIC_WEIGHT if term in GENERIC else 1.0) for term, _ in counts.most_common(TERMS_MAX)
+        QueryTerm(term, GENERIC_WEIGHT if term in generic else 1.0) for term, _ in counts.most_common(TERMS_MAX)
     )
 
 
