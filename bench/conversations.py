@@ -257,7 +257,7 @@ def rank_metrics(ranking: Sequence[str], evidence: frozenset[str]) -> Row:
         row |= {
             f"any@{k}": float(hits > 0),
             f"frac@{k}": hits / len(evidence),
-            f"strict@{k}": float(hits == len(evidence)),
+            f"all@{k}": float(hits == len(evidence)),
         }
     places = [place for place, unit in enumerate(ranking, start=1) if unit in evidence]
     row["mrr"] = 1 / places[0] if places else 0.0
@@ -559,7 +559,7 @@ def apart(first: Sequence[Asked], other: Sequence[Asked]) -> tuple[float, int]:
 # -- Report ---------------------------------------------------------------------------------------------------
 
 RANKERS = ("mica", *BASELINES)
-RANK_COLUMNS = ("any@5", "any@10", "frac@5", "frac@10", "strict@5", "strict@10", "mrr", "ndcg@10")
+RANK_COLUMNS = ("any@5", "any@10", "frac@5", "frac@10", "all@5", "all@10", "mrr", "ndcg@10")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

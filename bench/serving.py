@@ -2,9 +2,9 @@
 
     python bench/serving.py
 
-Each round starts both once, in turn: `mica mcp`, and a server with the same tool list written with the `mcp` package.
-It takes the time from the start until `initialize` and `tools/list` are answered, and the CPU time of the whole
-process. The last line of the output is one JSON object. Without the `mcp` package only ours is measured.
+Each round starts both once, in turn: ours as clients start it, and a server with the same tool list written with the
+`mcp` package. It takes the time from the start until `initialize` and `tools/list` are answered, and the CPU time of
+the whole process. The last line of the output is one JSON object. Without that package only ours is measured.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
     rounds = 5 if parser.parse_args().quick else 15
 
     listed = json.dumps([tool.listed() for tool in TOOLS])
-    programs = {"mica mcp": [sys.executable, "-P", "-m", "mica", "mcp"]}
+    programs = {"python -m mica.mcp": [sys.executable, "-P", "-m", "mica.mcp"]}
     if importlib.util.find_spec("mcp") is not None:
         programs["the same tools, official SDK"] = [sys.executable, "-P", "-c", SDK, listed]
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}

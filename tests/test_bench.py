@@ -270,3 +270,69 @@ def test_what_a_list_saves_is_counted_by_two_rules(navigation: ModuleType) -> No
     assert before.saved(["auth/session.py"]) == before.saved_carefully(["auth/session.py"]) == 0
     both = ["auth/session.py", "auth/redirect.py"]
     assert before.saved(both) == before.saved_carefully(both) == 120
+
+
+@pytest.fixture
+def conversations(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("conversations")
+
+
+def test_metrics_are_what_their_names_say(conversations: ModuleType) -> None:
+    """M-01, M-02: any@k, all@k, and NDCG whose ideal is all of the evidence."""
+    evidence = frozenset({"a", "b"})
+
+    found = conversations.rank_metrics(["x", "a", *"123456789", "b"], evidence)
+    whole = conversations.rank_metrics(["a", "b"], evidence)
+    none = conversations.rank_metrics(["x"], evidence)
+
+    assert (found["any@10"], found["all@10"], found["frac@10"], found["mrr"]) == (1.0, 0.0, 0.5, 0.5)
+    assert found["ndcg@10"] == pytest.approx(0.6309 / 1.6309, abs=1e-3)
+    assert (whole["all@5"], whole["ndcg@10"]) == (1.0, 1.0)
+    assert set(none.values()) == {0.0}
+
+
+def test_a_run_says_what_it_measured_and_its_rows_follow_from_its_rankings(
+    conversations: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """M-03, M-04, M-07, M-08, M-09, M-10: corpus, unit, questions, configuration; no model answers or judges."""
+    out = tmp_path / "run.jsonl"
+    monkeypatch.setattr("sys.argv", ["conversations.py", "--limit", "3", "--out", str(out)])
+
+    conversations.main()
+
+    told = capsys.readouterr().out
+    assert (
+        "made-up: 3 of 12 questions, evenly spread; sqlite stores of 48 to 48 turns; unit: turn; tokens: cl100k" in told
+    )
+    assert "model: none" in told
+    assert "| multi-hop | 3 |" in told
+    header = msgspec.json.decode(out.with_suffix(".header.json").read_bytes())
+    assert {"configuration", "estimator", "token_costs", "bootstrap", "command", "machine"} <= header.keys()
+    [conversation] = conversations.made_up()
+    prices = conversations.Prices(conversation.turns)
+    evidence = {question.number: question.evidence for question in conversation.questions}
+    rankings = [msgspec.json.decode(line) for line in out.read_bytes().splitlines()]
+    rows = [msgspec.json.decode(line) for line in out.with_suffix(".rows.jsonl").read_bytes().splitlines()]
+    for each in rankings:
+        [row] = [row for row in rows if (row["q"], row["method"]) == (each["q"], "mica")]
+        again = conversations.score(each["ranking"], evidence[each["q"]], prices)
+        assert {name: row[name] for name in again} == pytest.approx(again, abs=1e-4)
+
+
+def test_no_id_of_a_turn_is_indexed(conversations: ModuleType) -> None:
+    """M-06: what is marked is what was said; evidence cannot be found by its name."""
+    for conversation in conversations.made_up():
+        said = [turn.text for turn in conversation.turns]
+        assert not any(turn.id in text for turn in conversation.turns for text in said)
+        assert {turn.id for turn in conversation.turns} >= set().union(
+            *(each.evidence for each in conversation.questions)
+        )
+
+
+def test_figures_are_those_of_the_development_split_and_say_so() -> None:
+    """M-05"""
+    page = (ROOT / "docs" / "ranking.md").read_text(encoding="utf-8")
+
+    assert "**Development split: for tuning, not for publication.**" in page
+    assert "locomo-dev" in page

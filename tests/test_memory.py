@@ -86,9 +86,13 @@ LONG_S = 20  # what would hang for ever fails after that
 
 async def test_public_names_are_what_all_says() -> None:
     """E-07"""
-    public = {name for name in vars(mica) if not name.startswith("_") and name not in MODULES}
+    known = {*vars(mica), *mica._LATER}  # what is loaded when it is first used
+    public = {name for name in known if not name.startswith("_") and name not in MODULES}
     assert sorted(mica.__all__) == mica.__all__
     assert public == set(mica.__all__)
+    assert all(getattr(mica, name) is not None for name in mica.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Importer'"):
+        _ = mica.Importer  # type: ignore[attr-defined]  # the point
 
 
 def test_public_names_grow_and_do_not_shrink() -> None:
@@ -702,7 +706,7 @@ async def test_secrets_in_a_question_are_not_kept(memory: Memory) -> None:
 
 
 async def test_what_was_recalled_is_never_evidence(memory: Memory) -> None:
-    """TC-11: asking again and again changes no answer."""
+    """K-58, TC-11: asking again and again changes no answer."""
     memory.mark("the cookie is set before the redirect")
     first = await memory.brief("cookie redirect")
     for _ in range(3):

@@ -25,7 +25,7 @@ from mica.testing import HandClock
 from mica.testing.builders import START_AT
 from mica.testing.residue import residue
 
-SECRET = "sk-live-NeedleInTheHay"
+SECRET = "vault-NeedleInTheHay"
 
 
 async def names(memory: mica.Memory) -> list[str]:

@@ -116,6 +116,7 @@ def test_runs_count_for_small_trails_too() -> None:
     large = seen(trail("b.py", tokens=1_500, runs=3), now=START_AT, gates=GATES)
     assert [each.steps[0].path for each in ranked([large, small])] == ["a.py", "b.py"]
     assert small.score == pytest.approx(45)
+    assert seen(trail("c.py", tokens=90, runs=3), now=START_AT, gates=GATES).score == pytest.approx(0.27)
 
 
 @given(st.floats(0, 400), st.integers(1, 50))

@@ -1,5 +1,8 @@
 """Layered memory and context for AI agents: observe, store, crystallize, select, inject."""
 
+import importlib as _importlib
+import typing as _typing
+
 from mica.crystals import Crystal, Dropped, Mood, Statement, Waiting
 from mica.errors import (
     Backlogged,
@@ -42,13 +45,24 @@ from mica.select.rank import Hit
 from mica.select.references import Resolved
 from mica.settings import Settings, load_settings
 from mica.store.copying import Copied
-from mica.store.importing import Imported, LogImported, Progress
 from mica.store.protocol import Sizes
 from mica.store.purging import Purged
 from mica.store.retention import Retained
 from mica.store.scheduling import Ran
 from mica.teachings import Candidate, Teaching
 from mica.trails import Trail
+
+_LATER = dict.fromkeys(("Imported", "LogImported", "Progress"), "mica.store.importing")  # with all it can read
+
+if _typing.TYPE_CHECKING:
+    from mica.store.importing import Imported, LogImported, Progress
+else:
+
+    def __getattr__(name: str) -> object:
+        if name in _LATER:
+            return getattr(_importlib.import_module(_LATER[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "Backlogged",

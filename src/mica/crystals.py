@@ -26,6 +26,24 @@ LEVELS: tuple[Level, ...] = ("session", "day", "week", "epoch")
 OF_MARKS = -1  # the level of a mark, below all others
 TREE = "tree:"  # how the period of a crystal begins that covers a causal tree beside the hierarchy of time
 
+_PERIODS: dict[Level, tuple[str, ...]] = {
+    "session": ("session:", "pool:", TREE),
+    "day": ("day:",),
+    "week": ("week:",),
+    "epoch": ("epoch:",),
+}
+
+
+def check_period(level: Level, period: str) -> None:
+    """Raise InvalidInput when no crystal of this level can be about this."""
+    if level not in LEVELS:
+        raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
+    begins = _PERIODS[level]
+    if not isinstance(period, str) or not any(period.startswith(each) and len(period) > len(each) for each in begins):
+        known = " or ".join(f"{each}…" for each in begins)
+        raise InvalidInput(f"a {level} crystal is not about {period!r}; its period is called {known}")
+
+
 NEUTRAL = 0.5  # a part of a mood that says nothing
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]

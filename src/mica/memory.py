@@ -51,12 +51,11 @@ from mica.model import (
     new_writer,
     utc_now,
 )
-from mica.observe import logs
 from mica.observe.context import Here, Scope, age_s, carrier, current, environment, narrowed, received
 from mica.observe.emitter import Emit
 from mica.observe.folding import Folding
 from mica.observe.journal import Journal
-from mica.observe.leftovers import backlog, damaged_in
+from mica.observe.leftovers import backlog, closed_in, damaged_in
 from mica.observe.redact import redact
 from mica.observe.spool import Hints, SessionAnswer, Spools, hooks_folder
 from mica.select import chains
@@ -70,7 +69,7 @@ from mica.select.references import Reference, Resolved, listed, referred, resolv
 from mica.select.search import Filters
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.select.sources import RECENCY_WEIGHT, Question, Source
-from mica.select.sources.crystals import Crystals, speaking
+from mica.select.sources.crystals import Crystals, saying, speaking
 from mica.select.sources.files import Files
 from mica.select.sources.marks import Marks
 from mica.select.sources.teachings import Teachings
@@ -78,8 +77,8 @@ from mica.select.when import moment
 from mica.settings import DigestKind, Settings, load_settings
 from mica.store.ageing import HOT, Ageing, age
 from mica.store.copying import Copied, copy
+from mica.store.encoding import remember
 from mica.store.hot import Hot, Reads, readable
-from mica.store.importing import Imported, Importing, LogImported, Progress
 from mica.store.opening import open_store
 from mica.store.protocol import Sizes, Store
 from mica.store.purging import BY_HAND, Outstanding, Purged, Selection
@@ -87,7 +86,8 @@ from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
 from mica.store.space import is_address, space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
-from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of, latest_directory
+from mica.walks import OUTCOME, OUTCOMES, WALKED, Outcome, Step, fields_of, latest_directory, walks_of
+from mica.words import terms
 
 EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
 CLOSING = timedelta(minutes=10)  # between two looks for sessions, days and weeks that are over
@@ -99,10 +99,12 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.inject.trails import Trails
     from mica.inject.why import Why
     from mica.llm.models import Models
+    from mica.observe import logs
     from mica.select.navigation.navigating import Navigating
     from mica.select.navigation.places import Places
     from mica.select.replaying import Replay
     from mica.select.reporting import Period, Report
+    from mica.store.importing import Imported, Importing, LogImported, Progress
     from mica.store.ingesting import Ingested, Ingesting
 
 IMPORTED_AT_ONCE = 1_000  # events of one append
@@ -148,7 +150,6 @@ class Memory:
         self._meanings = None if encoder is None else Meanings(store, encoder)
         self._folding.begin(self._journal)
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
-        self._importing = Importing(store, append=self._append, ids=ids, clock=clock, idle=IDLE)
         self.spools = None if hooks is None else Spools(hooks)
         self._promoting = Promoting(store, append=self._append, ids=ids, clock=clock)
         settings.zone()  # raises when there is none of this name
@@ -161,6 +162,7 @@ class Memory:
             jobs.append(daily)
         self._scheduler = Scheduler(store, jobs, clock=clock, tell=self._job_failed)
         self._generation = store.generation
+        self._marked_at: dict[EventId, datetime] = {}  # of marks made here: a reference to one has no time
         self._outstanding = Outstanding()  # purges, as far as this process knows of them
         self._sources: list[Source] = [Marks(store), Crystals(store), Files(store), Teachings(store), *sources]
         if len({source.name for source in self._sources}) < len(self._sources):
@@ -256,8 +258,10 @@ class Memory:
         given = [tags] if isinstance(tags, str) else tags
         principles = [principles] if isinstance(principles, str) else principles
         self._check_asserted(text, why or "", *principles, *given)
-        if isinstance(parent, Event) and (at or self._clock()) < parent.at:
-            raise InvalidInput(f"a mark cannot come before what led to it: {parent.id} is of {parent.at.isoformat()}")
+        stands_at = at or self._clock()
+        led_at = parent.at if isinstance(parent, Event) else None if parent is None else self._marked_at.get(parent.id)
+        if parent is not None and led_at is not None and stands_at < led_at:
+            raise InvalidInput(f"a mark cannot come before what led to it: {parent.id} is of {led_at.isoformat()}")
         data: dict[str, object] = {"text": redact(text), "tags": [tag.lstrip("#") for tag in given]}
         if why is not None:
             data["why"] = redact(why)
@@ -268,6 +272,7 @@ class Memory:
                 raise InvalidInput(f"a mark that {relation} something needs a parent; give what it {relation}")
             data["relation"] = relation
         ref = self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
+        remember(self._marked_at, ref.id, stands_at)
         if MILESTONE in cast(list[str], data["tags"]):
             self.emit(EPOCH_OPENED, {"mark": ref.id}, parent=ref, context=context, origin=origin, at=at)
         return ref
@@ -357,7 +362,18 @@ class Memory:
 
     async def _hints(self) -> Hints | None:
         """What hooks may offer at a prompt; nothing, unless this space's own history says that it pays."""
-        return None
+        from mica.select.navigation.hinting import TASKS_MAX, hints
+
+        if not self._settings.observe.offers:
+            return None
+        events = await self._store.events(EventQuery(names=WALKED, limit=TASKS_MAX * 25))
+        root = latest_directory(events)
+        if root is None:
+            return None
+        walks = walks_of(events)
+        return await asyncio.to_thread(
+            hints, walks, exists=lambda path: (root / path).is_file(), holdout=self._settings.observe.holdout
+        )
 
     def _take_back_answers(self) -> None:
         """Let hooks say nothing until answers are made anew: something that they may say does not hold any more."""
@@ -572,6 +588,8 @@ class Memory:
         """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}")
+        if limit < 0:
+            raise InvalidInput(f"a limit of {limit} is not possible; give 0 or more")
         if level is not None and level not in DEPTHS:
             raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(DEPTHS)}")
         now = now or self._clock()
@@ -693,14 +711,17 @@ class Memory:
         a preview, which no agent is shown, has none. A `preset` is a budget by name. `recency_weight`, from 0 to 1, is
         how much being fresh counts among crystals, beside what they say of the query.
         """
+        if not isinstance(query, str):
+            raise InvalidInput(f"a query is a text, not {query!r}; without one, leave it out")
         if preset is not None and preset not in PRESETS:
             raise InvalidInput(f"there is no preset {preset!r}; use one of {', '.join(PRESETS)}")
+        if preset is not None and budget_tokens is not None:
+            raise InvalidInput(f"a preset is a budget by name; give {preset!r} or {budget_tokens!r}, not both")
         if budget_tokens is None:
             budget_tokens = self._settings.brief.budget_tokens if preset is None else PRESETS[preset]
+        check_budget("brief", budget_tokens)
         if not 0 <= recency_weight <= 1:
             raise InvalidInput(f"a recency weight of {recency_weight} is not possible; give 0 to 1")
-        if budget_tokens < 0:
-            raise InvalidInput(f"a brief cannot have {budget_tokens} tokens; give 0 or more")
         if deadline_s is not None and not 0 < deadline_s < math.inf:
             raise InvalidInput(f"a brief cannot be made within {deadline_s} seconds; give more than 0")
         deadline_s = self._settings.brief.deadline_s if deadline_s is None else deadline_s
@@ -778,6 +799,10 @@ class Memory:
         """
         if level not in LEVELS:
             raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
+        if tree is not None and (session is not None or level != "session"):
+            raise InvalidInput(
+                "a tree gets one crystal beside the hierarchy of time; leave out the level and the session"
+            )
         if since is not None and since.tzinfo is None:
             raise InvalidInput(f"{since.isoformat()} has no time zone; use an aware datetime")
         request = Request(
@@ -858,8 +883,9 @@ class Memory:
         """The crystals that stand: those that end last, oldest first; with a query, what speaks of it, best first."""
         await self._stored()
         asked = CrystalQuery(level=level, since=since, until=until, limit=None if query else limit)
-        found = await self._store.crystals(asked)
-        return speaking(found, query)[:limit] if query else found
+        if not query:
+            return await self._store.crystals(asked)
+        return speaking(await saying(self._store, terms(query), asked), query)[:limit]
 
     async def crystal_stream(self, level: Level | None = None, *, after: int | None = None) -> AsyncIterator[Crystal]:
         """Crystals as they are made, also by other processes, in commit order; begins and ends as `follow` does."""
@@ -880,7 +906,7 @@ class Memory:
     async def expand(self, reference: Reference) -> list[Mark] | list[Crystal]:
         """What a crystal rests on: its marks, or its crystals of the level below."""
         crystal = await self.crystal(reference)
-        events = [event for event in [await self._store.event(each) for each in crystal.sources] if event is not None]
+        events = await self._store.events_of(crystal.sources)
         if crystal.level == "session":
             return [mark_of(event) for event in events if event.name == MARK]
         return [crystal_of(event) for event in events if event.name == CRYSTAL]
@@ -915,6 +941,7 @@ class Memory:
         from mica.inject.handoff import collect, compose, latest_session
 
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
+        check_budget("handoff", budget_tokens)
         await self._stored()
         if session is not None and not await self._store.events(EventQuery(session=session, limit=1)):
             raise InvalidInput(f"there is no session {session!r} in this space; `mica overview` shows the latest")
@@ -1014,6 +1041,12 @@ class Memory:
         report = await self.trails.evolve()
         await self.learn_navigation(limit=TAUGHT_DAILY)
         return len(report.crystallized) + len(report.refreshed)
+
+    @cached_property
+    def _importing(self) -> Importing:
+        from mica.store.importing import Importing
+
+        return Importing(self._store, append=self._append, ids=self._ids, clock=self._clock, idle=IDLE)
 
     @cached_property
     def _purging(self) -> Purging:
@@ -1130,7 +1163,7 @@ class Memory:
     @property
     def damaged(self) -> list[str]:
         """What could not be read of the segments that other processes left, now or earlier."""
-        return [*self._folding.damaged, *damaged_in(self._store.segments)]
+        return [*self._folding.damaged, *damaged_in(self._store.segments), *closed_in(self._store.segments)]
 
     async def copy_to(
         self,
@@ -1278,6 +1311,12 @@ class Memory:
         finally:
             self._journal.close()
             await self._store.close()
+
+
+def check_budget(what: str, budget_tokens: object) -> None:
+    """Raise InvalidInput when this is no number of tokens."""
+    if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 0:
+        raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; give a whole number, 0 or more")
 
 
 class Opening:

@@ -231,7 +231,7 @@ def child_of(writer: WriterId, sequence: int, parent: Ref) -> Ref:
     return Ref(writer, sequence, parent.depth + 1, parent.root_writer, parent.root_sequence)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Something that happened. Never changed. Made by `make_event`, which checks it."""
 
     id: EventId
@@ -334,10 +334,11 @@ def origin_number(name: str, origin: Origin) -> int:
 
 def encode_data(name: str, data: Mapping[str, object]) -> bytes:
     """The data of an event as JSON. Raises InvalidEvent where JSON would lose or change it."""
-    if not isinstance(data, Mapping):
+    if type(data) is not dict and not isinstance(data, Mapping):
         raise InvalidEvent(f"data of event {name!r} is a {type(data).__name__}; give a mapping with text keys")
-    if strange := [key for key in data if not isinstance(key, str)]:
-        raise InvalidEvent(f"data of event {name!r} has the key {strange[0]!r}; keys are texts")
+    for key in data:
+        if not isinstance(key, str):
+            raise InvalidEvent(f"data of event {name!r} has the key {key!r}; keys are texts")
     try:
         encoded = msgspec.json.encode(data)
     except (TypeError, ValueError, RecursionError) as error:
@@ -538,10 +539,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def mark_of(event: Event) -> Mark:
     """The mark that this event carries. Raises InvalidEvent when it carries none."""
-    try:
-        body = _mark_decoder.decode(event.body)
-    except msgspec.DecodeError as error:
-        raise InvalidEvent(f"event {event.id!r} is not a mark: {error}") from error
+    body = decode_mark(event)
     return Mark(
         id=event.id,
         text=body.text,
@@ -556,6 +554,14 @@ def mark_of(event: Event) -> Mark:
         parent_id=event.parent_id,
         position=event.position,
     )
+
+
+def decode_mark(event: Event) -> _MarkData:
+    """What a mark holds. Raises InvalidEvent when the event is none."""
+    try:
+        return _mark_decoder.decode(event.body)
+    except msgspec.DecodeError as error:
+        raise InvalidEvent(f"event {event.id!r} is not a mark: {error}") from error
 
 
 def check_mark(data: Mapping[str, object]) -> None:
@@ -587,25 +593,35 @@ def searchable_text(event: Event) -> str | None:
     """
     if event.origin == "recalled" or b'"text":' not in event.body:
         return None
-    data = event.data
-    text = data.get("text")
-    if not isinstance(text, str):
+    said = _texted_decoder.decode(event.body)
+    if not isinstance(said.text, str):
         return None
-    more = _said_besides(event.name, data)
-    return "\n".join([text, *more])[:SEARCHABLE_CHARACTERS_MAX] if more else text[:SEARCHABLE_CHARACTERS_MAX]
+    more = _said_besides(event.name, said)
+    return "\n".join([said.text, *more])[:SEARCHABLE_CHARACTERS_MAX] if more else said.text[:SEARCHABLE_CHARACTERS_MAX]
 
 
-def _said_besides(name: str, data: Mapping[str, object]) -> list[str]:
+class _Texted(msgspec.Struct):
+    """What may be searched of an event."""
+
+    text: object = None
+    why: object = None
+    principles: object = None
+    significance: object = None
+    topics: object = None
+    label: object = None
+
+
+_texted_decoder = msgspec.json.Decoder(_Texted)
+
+
+def _said_besides(name: str, told: _Texted) -> list[str]:
     """Why a mark matters and what follows from it; of a crystal all that is not its insight."""
     if name == MARK:
-        principles = data.get("principles")
-        said = [data.get("why"), *(principles if isinstance(principles, list) else ())]
+        said = [told.why, *(told.principles if isinstance(told.principles, list) else ())]
     elif name == CRYSTAL:
-        parts = [data.get(part) for part in ("significance", "principles")]
-        statements = [each for part in parts if isinstance(part, list) for each in part]
-        topics = data.get("topics")
-        said = [each[0] for each in statements if isinstance(each, list) and each]
-        said += [*(topics if isinstance(topics, list) else ()), data.get("label")]
+        parts = [part for part in (told.significance, told.principles) if isinstance(part, list)]
+        said = [each[0] for part in parts for each in part if isinstance(each, list) and each]
+        said += [*(told.topics if isinstance(told.topics, list) else ()), told.label]
     else:
         return []
     return [each for each in said if isinstance(each, str) and each]

@@ -30,12 +30,17 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
 
 
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What hooks of coding agents may tell. `mica observe` switches one space; this is for all."""
 
     enabled: bool = True
     prompts: bool = True  # whether what was said is kept, redacted; without it turns have no text
     excluded_tools: tuple[str, ...] = ()  # tools whose calls are not kept
+    offers: bool = True  # paths at a prompt, where this space's own history says that they pay
+    holdout: Share = 0.1  # of sessions that are told none, to measure what telling is worth
 
 
 DigestKind = Literal["extractive", "model"]
@@ -51,7 +56,6 @@ class CrystalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 Days = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

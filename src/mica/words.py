@@ -35,6 +35,7 @@ IRREGULAR_FORMS = (  # each group: the first form, and those that the stemmer ca
 WORD_CHARACTERS_MAX = 64  # longer runs are hashes and base64: they cost an index much and nobody asks for them
 
 _WORD = re.compile(r"[぀-ヿ㐀-鿿가-힣]|[^\W\d_぀-ヿ㐀-鿿가-힣]+|\d+")
+_ASCII_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _FIRST_FORMS = {form: group.split()[0] for group in IRREGULAR_FORMS.split(",") for form in group.split()}
 _stemmer = Stemmer.Stemmer("english")
@@ -42,9 +43,16 @@ _stemmer = Stemmer.Stemmer("english")
 
 def words(text: str) -> list[str]:
     """The words of a text in order, lower case, stop words included."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    return [word for word in _WORD.findall(_CASE_CHANGE.sub(" ", text).lower()) if len(word) <= WORD_CHARACTERS_MAX]
+    found: list[str]
+    if text.isascii():
+        # Splits where the general rule does, at a third of the cost.
+        found = "\n".join(_ASCII_WORD.findall(text)).lower().split("\n")
+        found = found if found[0] else []
+    else:
+        found = _WORD.findall(_CASE_CHANGE.sub(" ", unicodedata.normalize("NFKC", text)).lower())
+    if max(map(len, found), default=0) > WORD_CHARACTERS_MAX:
+        return [word for word in found if len(word) <= WORD_CHARACTERS_MAX]
+    return found
 
 
 def terms(text: str) -> list[str]:
@@ -54,11 +62,12 @@ def terms(text: str) -> list[str]:
 
 def terms_of(found: Iterable[str]) -> list[str]:
     """The terms of words that `words` found."""
-    return [term for word in found if (term := _term(word))]
+    return [term for word in found if (term := term_of(word))]
 
 
 @lru_cache(maxsize=65_536)
-def _term(word: str) -> str:
+def term_of(word: str) -> str:
+    """The term of a word that `words` found; empty when it has none."""
     if word in STOP_WORDS or (len(word) == 1 and word.isascii() and word.isalpha()):
         return ""
     return str(_stemmer.stemWord(_FIRST_FORMS.get(word, word)))

@@ -99,6 +99,7 @@ def test_a_mark_without_text_is_refused(terminal: Terminal) -> None:
 
 
 def test_a_brief_goes_to_stdout_and_its_cost_to_stderr(terminal: Terminal) -> None:
+    """B-27"""
     terminal.run("mark", "The cookie is set before the redirect")
     result = terminal.run("brief", "cookie", "--budget", "300")
     assert result.stdout.startswith("<memory")
@@ -672,3 +673,39 @@ def test_what_was_said_several_times_is_shown_once_and_counted(terminal: Termina
     assert "said 2 times" in shown
     hits = json.loads(terminal.run("search", "cookie", "set", "--json").stdout)["hits"]
     assert sorted(hit["times"] for hit in hits) == [1, 2]
+
+
+def test_a_tree_is_walked_to_a_depth_and_drawn_with_its_relations(terminal: Terminal) -> None:
+    """B-25"""
+    terminal.run("mark", "The cookie is lost")
+    terminal.run("mark", "Moved it", "--parent", "1")
+    terminal.run("mark", "Login works again", "--parent", "2", "--relation", "fulfills")
+
+    near, whole = terminal.json("tree", "1", "--depth", "1"), terminal.json("tree", "1")
+    drawn = terminal.run("tree", "1").stdout
+
+    assert isinstance(near, dict)
+    assert isinstance(whole, dict)
+    assert near["children"][0]["children"] == []
+    [last] = whole["children"][0]["children"]
+    assert (last["data"]["text"], last["data"]["relation"]) == ("Login works again", "fulfills")
+    assert drawn.index("The cookie is lost") < drawn.index("Moved it") < drawn.index("fulfills")
+
+
+def test_marking_needs_no_model_and_what_waits_is_counted(terminal: Terminal) -> None:
+    """U-02: what it costs is measured by bench/witness.py."""
+    code = (
+        "import asyncio, sys, mica\n"
+        "async def main():\n"
+        "    async with mica.open('space.db') as memory:\n"
+        "        memory.mark('one'); await memory.durable(); print(await memory.backlog())\n"
+        "asyncio.run(main())\n"
+        "print([name for name in sys.modules if name.startswith(('mica.llm.models', 'pydantic_ai', 'onnxruntime'))])"
+    )
+    variables = {**os.environ, **terminal.variables}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=True)
+
+    counted, loaded = done.stdout.splitlines()
+    assert counted.startswith("(")
+    assert loaded == "[]"
+    assert "backlog" in terminal.run("doctor", "--json").stdout

@@ -19,7 +19,7 @@ from mica.cli import cli
 from mica.testing.residue import residue
 
 VARIABLES = {"XDG_DATA_HOME": "", "XDG_CONFIG_HOME": "", "MICA_HOME": "", "MICA_STORE": ""}
-SECRET = "sk-live-NeedleInTheHay"
+SECRET = "vault-NeedleInTheHay"
 
 
 class Shell:

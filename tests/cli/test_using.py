@@ -197,3 +197,79 @@ def test_now_without_crystals_says_what_to_do(terminal: Terminal) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     assert "there are no crystals to tell of" in result.stderr
     assert not (terminal.folder / "NOW.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("crystallize", "--tree", "1", "--level", "day"), "leave out --level"),
+        (("crystallize", "--tree", "1", "--session", "s1"), "leave out --session"),
+        (("brief", "cookie", "--preset", "quick", "--budget", "100"), "give it or --budget, not both"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    terminal: Terminal, arguments: tuple[str, ...], told: str
+) -> None:
+    """B-65: wrong usage exits 2 and says what to leave out."""
+    terminal.run("mark", "one thing")
+
+    result = terminal.run(*arguments)
+
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_expand_shows_what_was_left_out_at_every_level(terminal: Terminal) -> None:
+    """B-29, B-21: also where whole crystals were dropped."""
+
+    async def made() -> Crystal:
+        settings = mica.load_settings(terminal.variables)
+        async with mica.open(terminal.store, settings=settings) as memory:
+            sessions = []
+            for name in ("s1", "s2"):
+                with memory.context(session=name):
+                    marks = [
+                        memory.mark(f"The proxy dropped cookie {number} of the {name} page") for number in range(4)
+                    ]
+                one = await memory.commit_crystal(
+                    [(f"The {name} proxy drops", [marks[0].id])],
+                    sources=[mark.id for mark in marks],
+                    period=f"session:{name}",
+                )
+                sessions.append(one)
+            return await memory.commit_crystal(
+                [("It drops", sessions[0].insight[0].sources)],
+                level="day",
+                period="day:2026-11-03",
+                sources=[each.id for each in sessions],
+                dropped={sessions[1].id: "the same again"},
+            )
+
+    day = asyncio.run(made())
+
+    shown = terminal.run("expand", day.id)
+    document = terminal.document("expand", day.id)
+
+    assert "left out: the same again" in shown.stdout
+    assert [each["left_out"] for each in document["sources"]] == [None, "the same again"]
+
+
+def test_doctor_tells_of_work_that_failed_and_of_folders_it_cannot_open(terminal: Terminal) -> None:
+    """U-04: nothing waits unseen."""
+    terminal.run("mark", "one thing")
+
+    async def fail() -> None:
+        async with mica.open(terminal.store, settings=mica.load_settings(terminal.variables)) as memory:
+            memory.emit("job.failed", {"kind": "crystallize", "text": "no model answers"}, origin="tool", error=True)
+
+    asyncio.run(fail())
+    locked = Path(f"{terminal.store}-segments") / "a-dead-writer"
+    (locked / "lock").mkdir(parents=True)
+
+    document = terminal.document("doctor")
+    shown = " ".join(terminal.run("doctor").stdout.split())
+
+    assert [each["text"] for each in document["failed_work"]] == ["no model answers"]
+    assert "crystallize failed" in shown
+    assert not document["healthy"]
+    assert "a-dead-writer cannot be opened (Is a directory)" in " ".join(document["problems"])

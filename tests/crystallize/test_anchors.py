@@ -149,6 +149,14 @@ def test_overloads_are_told_apart_by_their_lines() -> None:
     assert shown(later, found) == ["  int f(long b) {", "    return beta(b);", "  }"]
 
 
+def test_one_of_two_equal_symbols_is_not_guessed() -> None:
+    """TA-11: a name that stands twice over the same lines is no witness."""
+    text = "def f(a):\n    one(a)\n    two(a)\n\n\n" * 2
+    anchored = anchor("a.py", text, 6, 8)
+
+    assert find(anchored, "# head\n" + text + "# tail\n") == Lost(reason="its lines stand in several places")
+
+
 def test_a_reindented_block_with_other_line_ends_is_the_same_block() -> None:
     """TA-11: trimmed text counts, so formatters and Windows do not lose a range."""
     text = "\r\n".join(f"  {line}" for line in SERVER.split("\n"))

@@ -13,7 +13,7 @@ import pytest
 import mica
 from mica.crystallize.closing import Closing
 from mica.crystallize.requests import Request
-from mica.crystals import CrystalQuery
+from mica.crystals import CrystalQuery, Level
 from mica.errors import InvalidEvent, InvalidInput, InvalidSettings, LawBroken, UnknownEvent
 from mica.model import EventQuery, Mark
 from mica.settings import CrystalSettings, Settings
@@ -67,7 +67,7 @@ async def digests(memory: mica.Memory) -> dict[str, str]:
 
 
 async def test_sessions_days_weeks_and_epochs_appear_as_time_goes_by(memory: mica.Memory, clock: HandClock) -> None:
-    """B-08, B-09, B-10, B-11, B-18, B-19, B-23, B-36, K-15, TB-05, TB-07: in order; no mark is touched."""
+    """B-63, B-08, B-09, B-10, B-11, B-18, B-19, B-23, B-36, K-15, TB-05, TB-07: in order; no mark is touched."""
     for day in range(15):
         clock.at = MONDAY + timedelta(days=day)
         observe(memory, clock, f"morning {day}")
@@ -463,3 +463,33 @@ async def test_superseded_crystals_are_kept(memory: mica.Memory, clock: HandCloc
     [second] = await memory.crystallize()
     all_of_them = await memory._store.crystals(CrystalQuery(is_live=None))
     assert [crystal.id for crystal in all_of_them] == [first.id, second.id]
+
+
+@pytest.mark.parametrize(
+    ("level", "period"),
+    [
+        ("session", "bogus"),
+        ("session", "day:2026-11-03"),
+        ("day", "session:s1"),
+        ("session", "session:"),
+        ("year", "year:1"),
+    ],
+)
+async def test_a_crystal_is_committed_for_a_period_of_its_level(memory: mica.Memory, level: Level, period: str) -> None:
+    """B-17: its name says what it is about; nothing is stored otherwise."""
+    one = memory.mark("The cookie is set before the redirect, so that the session is lost on every login")
+
+    with pytest.raises(InvalidInput, match=r"is not about|no level"):
+        await memory.commit_crystal([("the cookie", [one.id])], sources=[one.id], period=period, level=level)
+    assert await memory.crystals() == []
+
+
+async def test_a_mark_cannot_come_before_a_parent_that_is_only_referred_to(memory: mica.Memory) -> None:
+    """B-39: a reference has no time of its own, and causality holds all the same."""
+    late = memory.mark("it happened", at=memory._clock())
+
+    with pytest.raises(InvalidInput, match="cannot come before"):
+        memory.mark("it was caused", parent=late, at=memory._clock() - timedelta(minutes=1))
+    memory.mark("it was caused", parent=late)
+    [found] = await memory.events(EventQuery(names=("mark",), limit=None, text="caused"))
+    assert found.parent_id == late.id

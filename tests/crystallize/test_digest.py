@@ -443,3 +443,23 @@ def test_the_table_ships_and_is_whole() -> None:
     assert 1_000 < len(table.words) < 2_000
     assert all(0 < rarity < 1 for rarity, _ in table.words.values())
     assert table.rarity("zzz") == table.rare
+
+
+def test_a_known_tag_makes_a_mark_weigh_more() -> None:
+    """B-46: of two that say as much, the decision is told, not the command; an unknown tag changes nothing."""
+    first, second = (
+        "The login service keeps its sessions in Redis.",
+        "The search service keeps its indexes in Postgres.",
+    )
+    room = 14
+
+    def told(*tags: str) -> list[str]:
+        marks = [
+            Source(f"m{number}", text, (tag,))
+            for number, (text, tag) in enumerate(zip((first, second), tags, strict=True))
+        ]
+        return [statement.text for statement in extract(marks, budget_tokens=room).insight]
+
+    assert told("decision", "command") == [first]
+    assert told("command", "decision") == [second]
+    assert told("anything", "else") == told("", "")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import mica
 from mica.crystals import LEVELS, Crystal, Level, Statement
 from mica.model import EMPTY, EventId, EventQuery
-from mica.settings import Settings
+from mica.settings import CrystalSettings, Settings
 from mica.teachings import PROMOTED, SHARE_MIN, WITHDRAWN, passing, score, score_max, teaching_of
 from mica.testing import HandClock
 
@@ -260,3 +261,15 @@ async def test_a_teaching_enters_briefs_until_it_is_withdrawn(memory: mica.Memor
     await memory.withdraw(teaching.id, reason="fixed")
 
     assert not [each for each in (await memory.brief("")).passages if each.kind == "teaching"]
+
+
+async def test_a_crystal_that_lost_a_source_is_not_taught(home: Settings, tmp_path: Path) -> None:
+    """B-30, B-43: until it is made anew."""
+    settings = msgspec.structs.replace(home, crystals=CrystalSettings(auto=False))
+    async with mica.open(tmp_path / "space.db", settings=settings) as memory:
+        made = await crystal_of_session(memory)
+        await memory.retract(made.sources[-1], reason="it was not so")
+
+        with pytest.raises(mica.InvalidInput, match="rests on something that was retracted"):
+            await memory.promote(made.id)
+        assert await memory.teachings() == []

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mica
+from mica.inject import handoff
 from mica.inject.handoff import Told, compose
 from mica.inject.render import CLOSING, OPENING, at_most
 from mica.model import CRYSTAL, Appended, Event, EventId, Mark
@@ -179,3 +180,38 @@ def test_a_handoff_fits_its_budget_and_every_line_has_a_source(
     ]
     assert not lines or (lines[0], lines[-1]) == (OPENING, CLOSING)
     assert sum("memory" in line and "</" in line for line in lines) <= 1
+
+
+async def test_a_handoff_says_how_many_marks_it_did_not_look_at(
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-28: a very large session is told by its latest marks, and says so."""
+    monkeypatch.setattr(handoff, "MARKS_MAX", 3)
+    observe(memory, "s1")
+
+    given = await memory.handoff(budget_tokens=4_000)
+    small = await memory.handoff(session="s1", budget_tokens=0)
+
+    assert given.older_marks == small.older_marks == 2
+    assert "2 older marks were not looked at" in given.text
+
+
+def test_a_handoff_of_many_lines_is_measured_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B-69: the whole text is not measured again for every line that is added."""
+    measured = 0
+
+    def counted(text: str) -> int:
+        nonlocal measured
+        measured += len(text)
+        return at_most(text)
+
+    monkeypatch.setattr(handoff, "at_most", counted)
+    marks = tuple(
+        Mark(id=EventId(f"m{number}"), text=f"thing {number}", at=HandClock()(), position=number)
+        for number in range(1, 1_001)
+    )
+
+    given = compose(Told(session="s1", uncovered=marks), budget_tokens=100_000)
+
+    assert len(given.lines) == 1_000
+    assert measured < 2 * len(given.text)

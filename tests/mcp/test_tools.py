@@ -309,6 +309,19 @@ async def test_a_client_that_names_no_session_is_in_the_one_that_its_hooks_tell_
     assert await marked("second") is None
 
 
+def test_what_clients_start_is_the_same_server(environment: dict[str, str], project: Path) -> None:
+    """They start `python -m mica.mcp`, which leaves out the other commands."""
+    client = StdioClient([sys.executable, "-P", "-m", "mica.mcp"], environment=environment, directory=project)
+    client.opened()
+    assert [tool["name"] for tool in client.request("tools/list")["result"]["tools"]] == [tool.name for tool in TOOLS]
+
+    client.call("mark", text="The cookie is set before the redirect")
+
+    assert len(client.call("search", query="cookie")["structuredContent"]["hits"]) == 1
+    assert client.leave()[0] == 0
+    assert [path.name[:4] for path in (settings_of(environment).home / "spaces").glob("*.db")] == ["shop"]
+
+
 def test_a_broken_setting_is_told_to_the_model(start: Start) -> None:
     client = start(MICA_BRIEF_BUDGET_TOKENS="many")
     client.opened()

@@ -470,6 +470,7 @@ def test_a_synced_journal_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_truncated_segment_gives_what_is_whole_and_says_so(tmp_path: Path) -> None:
+    """TB-11"""
     path = written(tmp_path)
     whole = path.read_bytes()
     cut = whole.index(b"step", whole.index(b"step") + 300)
@@ -652,7 +653,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("lines", [1, 3, 20, 90, 400])
 async def test_what_emit_returned_survives_kill_9(tmp_path: Path, home: Settings, lines: int) -> None:
-    """E-04, E-13, TE-07, K-41: acknowledged by pipe, killed while emitting, rolling, folding; none lost or doubled."""
+    """TB-11, E-04, E-13, TE-07, K-41: acknowledged by pipe, killed while emitting, rolling, folding; none lost."""
     path = tmp_path / "space.db"
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", KILLED, path, stdout=subprocess.PIPE, env={"HOME": str(tmp_path)}

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from mica.model import EventId, Mark
+from mica.select import kinds
 from mica.select.again import KEPT, LEARNED, LEARNED_WEIGHT, asks_for_several, broader, joined, learned, members, spread
-from mica.select.kinds import MEMBERS
 from mica.select.rank import Hit, parse
 from mica.words import terms
 
@@ -74,7 +74,7 @@ def test_the_members_of_the_kind_that_is_asked_for_are_looked_for() -> None:
 
 
 def test_every_kind_has_members_that_are_not_itself() -> None:
-    assert all(found and kind not in found for kind, found in MEMBERS.items())
+    assert all(found and kind not in found for kind, found in kinds.members().items())
 
 
 def test_a_broader_question_keeps_what_was_asked() -> None:

@@ -3,7 +3,7 @@ correct."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ import mica
 from mica.errors import InvalidInput
 from mica.model import EventId
 from mica.select.sources import Question
-from mica.select.sources.crystals import Crystals
+from mica.select.sources.crystals import Crystals, recency
 from mica.settings import CrystalSettings, Settings
 from mica.testing import HandClock
 
@@ -148,3 +148,44 @@ async def test_crystals_are_found_by_what_they_say_at_a_level(memory: mica.Memor
     assert all("vault" in crystal.text or "secret" in str(crystal.statements) for crystal in found)
     assert await memory.crystals("quarterly zeppelin") == []
     assert len(await memory.crystals("vault secret", limit=1)) == 1
+
+
+async def test_what_is_no_question_or_no_budget_is_refused(memory: mica.Memory) -> None:
+    """B-27: a clear error, not a traceback from within."""
+    for wrong in (
+        {"query": None},
+        {"query": 3},
+        {"budget_tokens": "many"},
+        {"budget_tokens": 1.5},
+        {"budget_tokens": True},
+        {"budget_tokens": 100, "preset": "quick"},
+    ):
+        with pytest.raises(InvalidInput):
+            await memory.brief(**wrong)
+    with pytest.raises(InvalidInput, match="whole number"):
+        await memory.handoff(budget_tokens=-1)
+
+
+async def test_of_several_corrections_the_latest_comes_first(memory: mica.Memory, clock: HandClock) -> None:
+    """B-44: a correction of a correction, and a second one of the same mark, whichever fits the question best."""
+    wrong = memory.mark("The login cookie lives for ninety days in the login cookie store of the login page")
+    clock.move(minutes=1)
+    better = memory.mark("The login cookie lives sixty days", parent=wrong, tags=("correction",))
+    clock.move(minutes=1)
+    best = memory.mark("Thirty: login cookie", parent=better, tags=("correction",))
+
+    hits = (await memory.search("login cookie store ninety days")).marks
+    assert [hit.id for hit in hits][:3] == [best.id, better.id, wrong.id]
+    assert [hit.corrected_by for hit in hits][:3] == [None, best.id, best.id]
+    clock.move(minutes=1)
+    last = memory.mark("Twenty, says the login cookie code", parent=wrong, tags=("correction",))
+    hits = (await memory.search("login cookie store ninety days")).marks
+    assert [hit.id for hit in hits][:4] == [last.id, best.id, better.id, wrong.id]
+
+
+def test_what_is_a_week_old_counts_half() -> None:
+    """K-52"""
+    now = datetime(2026, 11, 15, tzinfo=UTC)
+
+    assert [recency(now - timedelta(days=days), now) for days in (0, 7, 14)] == [1.0, 0.5, 0.25]
+    assert recency(now + timedelta(days=1), now) == 1.0

@@ -53,7 +53,7 @@ async def found(store: Store, query: str, *, filters: Filters | None = None, **w
 
 
 async def test_what_answers_best_comes_first_mark_or_crystal(store: Store) -> None:
-    """B-51, C-24: a crystal that says together what its marks say apart stands in their place; else they do."""
+    """B-65: a crystal that says together what its marks say apart stands in their place; else they do."""
     await filled(store)
 
     [best, *_] = await find(store, "vault secret deploy", limit=5, now=START_AT, zone=UTC)
@@ -75,7 +75,7 @@ async def test_a_crystal_stands_beside_its_sources_only_when_asked(store: Store)
 
 
 async def test_a_level_asks_for_marks_or_for_crystals_of_it(store: Store) -> None:
-    """B-27, B-65"""
+    """B-65"""
     await filled(store)
 
     assert set(await found(store, "vault secret deploy", level="mark")) == {1, 2, 3}
@@ -108,7 +108,7 @@ async def test_what_does_not_stand_is_found_only_when_asked(store: Store) -> Non
 
 
 async def test_a_crystal_is_found_by_all_that_it_says(memory: mica.Memory) -> None:
-    """B-51: by its principles and topics as by its insight; a mark by why it matters, too."""
+    """B-65: by its principles and topics as by its insight; a mark by why it matters, too."""
     said = "The cookie is set before the redirect, so that the session is lost on every login of every user here"
     one = memory.mark(said, why="browsers forget it", principles=["redirect last"])
     await memory.commit_crystal(
@@ -125,6 +125,8 @@ async def test_a_crystal_is_found_by_all_that_it_says(memory: mica.Memory) -> No
     for asked in ("browsers", "last"):
         [mark] = await memory.search(asked, level="mark")
         assert mark.id == one.id
+    with pytest.raises(InvalidInput, match="limit of -1"):
+        await memory.search("cookie", limit=-1)
     with pytest.raises(InvalidInput, match="no level 'century'"):
         await memory.search("cookie", level="century")  # type: ignore[arg-type]  # the point
 

@@ -332,7 +332,7 @@ def histories(draw: st.DrawFn) -> list[Mark]:
 
 
 def test_a_mark_that_says_all_that_is_asked_comes_before_one_whose_neighbours_say_the_rest() -> None:
-    """B-51: whoever asks for two words wants them together."""
+    """Whoever asks for two words wants them together."""
     shelf = Shelf(
         [
             mark("something else altogether", 1, session="around"),

@@ -11,6 +11,7 @@ import mica
 from mica.errors import InvalidInput
 from mica.model import Context
 from mica.select import search as searching
+from mica.select.finding import collapsed, find
 from mica.select.search import Filters, search
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
@@ -123,3 +124,24 @@ async def test_a_space_in_a_file_answers_after_it_was_closed(home: Settings, tmp
 
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         assert len(await memory.search("which parsers failed", tags="gotcha")) == 1
+
+
+async def test_how_a_text_is_written_does_not_matter(store: Store) -> None:
+    """C-46: ligatures, full-width letters, composed accents and case are one, in texts and in questions."""
+    written = ["The oﬃce réseau broke", "Ｔｈｅ ＯＦＦＩＣＥ re\u0301seau broke", "the office réseau BROKE"]
+    await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(written, 1)])
+
+    for query in ("office réseau", "oﬃce re\u0301seau", "ＯＦＦＩＣＥ"):
+        assert await found(store, query) == [1, 2, 3]
+    hits = await find(store, "office", limit=9, now=START_AT, zone=UTC)
+    assert [times for _, times in collapsed(hits)] == [3]
+
+
+async def test_a_few_hits_are_the_first_of_many(store: Store) -> None:
+    """Asking for few costs one asking, and shows what asking for many shows first."""
+    await filled(store)
+    many = await find(store, "which parsers failed", limit=20, now=START_AT, zone=UTC)
+
+    for limit in (0, 1, 5):
+        few = await find(store, "which parsers failed", limit=limit, now=START_AT, zone=UTC)
+        assert [hit.id for hit in few] == [hit.id for hit in many][:limit]

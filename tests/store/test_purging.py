@@ -14,9 +14,10 @@ import pytest
 
 from mica.errors import StoreUnavailable
 from mica.model import CRYSTAL, RETRACTED, Appended, Context, Tombstone, tombstone, tombstone_of
+from mica.store import purging
 from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
-from mica.store.purging import Outstanding, Selection
+from mica.store.purging import Outstanding, Selection, Spelled
 from mica.store.sqlite import SqliteStore
 from mica.store.sqlite_core import BURY_BLOCKS, SqliteCore
 from mica.testing import build
@@ -267,3 +268,26 @@ def test_a_tombstone_keeps_ids_and_nothing_else() -> None:
         assert stone.data == {"purge": TOLD.purge, "reason": TOLD.reason} | left
         assert tombstone(stone, TOLD) == stone
         tombstone_of(stone)
+
+
+def test_a_text_is_spelled_once_for_all_purges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-08: a large mark is not read anew for every value that was ever purged."""
+    selections = [Selection(value=f"secret value number {number}") for number in range(30)]
+    kept = [
+        selection.kept(at=START_AT, told=Tombstone(purge=build(1_000 + number).id, reason="leaked"))
+        for number, selection in enumerate(selections)
+    ]
+    outstanding = Outstanding([purge for purge in kept if purge is not None])
+    spelled = 0
+
+    class Counted(Spelled):
+        def __init__(self, text: str) -> None:
+            nonlocal spelled
+            spelled += 1
+            super().__init__(text)
+
+    monkeypatch.setattr(purging, "Spelled", Counted)
+
+    assert outstanding.asserted("nothing of the kind " * 100) is None
+    assert spelled == 1
+    assert outstanding.asserted("it says Secret-Value, number 7!") is not None

@@ -39,7 +39,7 @@ def print_crystal(console: Console, crystal: Crystal) -> None:
 
 
 @click.command()
-@click.option("--level", type=LEVEL, default="session", show_default=True, help="Close what is open up to this level.")
+@click.option("--level", type=LEVEL, help="Close what is open up to this level.  [default: session]")
 @click.option("--session", help="Only this session.")
 @click.option("--tree", metavar="ID", help="One crystal over an event and all that followed from it.")
 @click.option("--since", type=Moment(), help="Nothing that happened before.")
@@ -55,7 +55,7 @@ async def crystallize(
     memory: Memory,
     output: Output,
     *,
-    level: str,
+    level: str | None,
     session: str | None,
     tree: str | None,
     since: datetime | None,
@@ -70,9 +70,11 @@ async def crystallize(
 
     Example: mica crystallize --level day
     """
+    if tree is not None and (other := next((n for n, v in (("level", level), ("session", session)) if v), None)):
+        raise click.UsageError(f"--tree makes one crystal beside the hierarchy of time; leave out --{other}")
     root = None if tree is None else (await memory.event(tree)).id
     made = await memory.crystallize(
-        level=typing.cast(Level, level),
+        level=typing.cast(Level, level or "session"),
         session=session,
         tree=root,
         since=since,
@@ -154,16 +156,20 @@ async def expand(memory: Memory, output: Output, *, reference: str) -> None:
         for source in sources:
             if isinstance(source, Crystal):
                 print_crystal(console, source)
+                if source.id in dropped:
+                    console.print(f"  [dim]left out: {escape(dropped[source.id])}[/]")
                 continue
             note = "[green]cited[/]" if source.id in cited else f"[dim]{escape(dropped.get(source.id, ''))}[/]"
             console.print(f"  [green]#{source.position}[/] {note} {escape(one_line(source.text, 400))}", soft_wrap=True)
 
-    document = {"crystal": crystal_document(crystal), "sources": [_source_document(source) for source in sources]}
+    documents = [{**_source_document(source), "left_out": dropped.get(source.id)} for source in sources]
+    document = {"crystal": crystal_document(crystal), "sources": documents}
     output.show(document, for_people)
 
 
-def _source_document(source: Mark | Crystal) -> object:
-    return crystal_document(source) if isinstance(source, Crystal) else msgspec.to_builtins(source)
+def _source_document(source: Mark | Crystal) -> dict[str, object]:
+    document: dict[str, object] = msgspec.to_builtins(source)
+    return crystal_document(source) if isinstance(source, Crystal) else document
 
 
 @click.command()

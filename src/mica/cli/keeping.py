@@ -17,12 +17,15 @@ from rich.markup import escape
 from mica.cli.observing import hook_failures
 from mica.cli.output import Output, Span, json_option, memory_command, size
 from mica.cli.planning import planned, usual_places
-from mica.inject.lines import counted
+from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
+from mica.model import Event, EventQuery, utc_now
 from mica.observe.spool import Spools, hooks_folder
 from mica.settings import load_settings
 from mica.store.opening import prepare as prepare_server
 from mica.store.space import shown, space_of
+
+FAILED_LATELY = timedelta(days=1)  # work that failed before was done since, or fails again
 
 
 @click.command()
@@ -37,7 +40,8 @@ async def doctor(memory: Memory, output: Output) -> None:
     waiting_events, waiting_bytes = await memory.backlog()
     unread = await memory.without_vector()
     problems = await memory.verify() + memory.damaged
-    advice = list(problems)
+    failed = await memory.events(EventQuery(names=("job.failed",), since=utc_now() - FAILED_LATELY, limit=1))
+    advice = [*problems, *map(_failure, failed)]
     if waiting_events:
         advice.append(
             f"{counted(waiting_events, 'event')} ({size(waiting_bytes)}) on the way: another process writes just now"
@@ -68,6 +72,7 @@ async def doctor(memory: Memory, output: Output) -> None:
         "hook_failures": len(failures),
         "backlog": {"events": waiting_events, "size_bytes": waiting_bytes},
         "problems": problems,
+        "failed_work": [{"at": event.at, **event.data} for event in failed],
         "advice": advice,
         "versions": {
             "mica": version("mica"),
@@ -87,6 +92,12 @@ async def doctor(memory: Memory, output: Output) -> None:
             console.print(f"[yellow]→[/] {escape(line)}", soft_wrap=True)
 
     output.show(document, for_people)
+
+
+def _failure(event: Event) -> str:
+    """What a failure of background work says, in words."""
+    kind, reason = (one_line(str(event.data.get(name, "")), 300) for name in ("kind", "text"))
+    return f"{kind} failed {local(event.at)}: {reason}; it is tried again, `mica tick` tries now"
 
 
 def _transcripts_of(location: str) -> list[Path]:

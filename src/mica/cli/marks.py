@@ -223,6 +223,8 @@ async def brief(
 
     Example: mica brief "login redirect loses the session" --budget 1500
     """
+    if preset is not None and budget is not None:
+        raise click.UsageError("--preset is a budget by name; give it or --budget, not both")
     made = await memory.brief(
         " ".join([*query, *([asked] if asked else [])]),
         budget_tokens=budget,

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from mica.crystallize.line_hashes import FLAGS, ONCE, ONCE_IN_SYMBOL, SILENT, unpacked
 
-STRETCH_LINES = 40  # that may have come between two neighbours of a range before they are two ranges
+STRETCH_LINES = (
+    40  # that may have come between two neighbours of a range before they are two ranges; fewer in short ones
+)
 
 Pair = tuple[int, int]  # a line then, and now
 
@@ -70,10 +72,10 @@ def align(was: Was, now: Now, then: range | None = None, here: range | None = No
     inner = _in_order([pair for pair in certain if pair[0] in was.inner])
     outer = _in_order([pair for pair in certain if pair[0] not in was.inner])
     if inner:
-        inner = max(_together(inner), key=len)
+        inner = max(_together(inner, _stretch(was.inner)), key=len)
         certain = _joined(inner, outer, was.inner)
     else:
-        certain = max(_together(outer), key=len, default=[])
+        certain = max(_together(outer, _stretch(was.inner)), key=len, default=[])
     if then is not None and here is not None:
         certain = [(then.start - 1, here.start - 1), *certain, (then.stop, here.stop)]
     if not certain:
@@ -82,10 +84,11 @@ def align(was: Was, now: Now, then: range | None = None, here: range | None = No
     kept = [line for line in was.telling if line in matched]
     if not kept:
         return None
-    start, end = _edges(was.inner, matched, every=was.every, total=len(now.hashes))
+    start, end = _edges(was, matched, kept, total=len(now.hashes))
     if then is not None and here is not None:  # what begins or ends with its symbol still does
-        start = here.start if was.inner.start == then.start else start
-        end = here.stop if was.inner.stop == then.stop else end
+        near = _stretch(was.inner)
+        start = here.start if was.inner.start == then.start and start - here.start <= near else start
+        end = here.stop if was.inner.stop == then.stop and here.stop - end <= near else end
     return Place(start, end, len(kept) / len(was.telling))
 
 
@@ -133,11 +136,15 @@ def _in_order(pairs: Sequence[Pair]) -> list[Pair]:
     return run[::-1]
 
 
-def _together(pairs: Iterable[Pair]) -> list[list[Pair]]:
+def _stretch(inner: range) -> int:
+    return min(STRETCH_LINES, len(inner) + 3)
+
+
+def _together(pairs: Iterable[Pair], stretch: int) -> list[list[Pair]]:
     """Runs of pairs between which no more than a stretch of lines has come in."""
     runs: list[list[Pair]] = []
     for then, now in pairs:
-        if runs and (now - runs[-1][-1][1]) - (then - runs[-1][-1][0]) <= STRETCH_LINES:
+        if runs and (now - runs[-1][-1][1]) - (then - runs[-1][-1][0]) <= stretch:
             runs[-1].append((then, now))
         else:
             runs.append([(then, now)])
@@ -146,14 +153,14 @@ def _together(pairs: Iterable[Pair]) -> list[list[Pair]]:
 
 def _joined(inner: Sequence[Pair], outer: Iterable[Pair], within: range) -> list[Pair]:
     """The pairs of the range with those around it that still stand near."""
-    first, last = inner[0], inner[-1]
+    first, last, stretch = inner[0], inner[-1], _stretch(within)
     near = [
         (then, now)
         for then, now in outer
         if (
-            0 < first[1] - now <= first[0] - then + STRETCH_LINES
+            0 < first[1] - now <= first[0] - then + stretch
             if then < within.start
-            else 0 < now - last[1] <= then - last[0] + STRETCH_LINES
+            else 0 < now - last[1] <= then - last[0] + stretch
         )
     ]
     return sorted([*near, *inner])
@@ -181,23 +188,26 @@ def _filled(was: Was, now: Now, certain: Sequence[Pair]) -> dict[int, int]:
     return matched
 
 
-def _edges(inner: range, matched: Mapping[int, int], *, every: int, total: int) -> tuple[int, int]:
+def _edges(was: Was, matched: Mapping[int, int], kept: Sequence[int], *, total: int) -> tuple[int, int]:
     """The first line and the end of the range now.
 
-    Changed lines at an edge belong to it where the line beside them is known to stand outside.
+    Silent lines belong to it where they touch it, changed lines at an edge where the line beside them is known to stand
+    outside.
     """
-    known = [line for line in matched if line in inner]
-    start, end = matched[known[0]], matched[known[-1]] + 1
-    missing = known[0] - inner.start
-    outside = matched.get(inner.start - 1)
-    if 0 < missing < every:
+    first, last = kept[0], kept[-1]
+    while first > was.inner.start and matched.get(first - 1) == matched[first] - 1:
+        first -= 1
+    while last + 1 < was.inner.stop and matched.get(last + 1) == matched[last] + 1:
+        last += 1
+    start, end = matched[first], matched[last] + 1
+    missing, outside = first - was.inner.start, matched.get(was.inner.start - 1)
+    if 0 < missing < was.every:
         start = max(0, start - missing)
-    elif missing and outside is not None and start - outside - 1 <= 2 * missing + 2:
+    elif missing and outside is not None and 0 <= start - outside - 1 <= 2 * missing + 2:
         start = outside + 1
-    missing = inner.stop - 1 - known[-1]
-    outside = matched.get(inner.stop)
-    if 0 < missing < every:
+    missing, outside = was.inner.stop - 1 - last, matched.get(was.inner.stop)
+    if 0 < missing < was.every:
         end = min(total, end + missing)
-    elif missing and outside is not None and outside - end <= 2 * missing + 2:
+    elif missing and outside is not None and 0 <= outside - end <= 2 * missing + 2:
         end = outside
     return start, end

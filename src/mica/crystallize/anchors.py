@@ -22,7 +22,7 @@ from mica.errors import InvalidInput
 AROUND = 8  # lines before and after the range that are remembered: they place it when its own lines are common
 HASHED_MAX = 2_000  # lines of an anchor, 8 kB; of a longer range only every second, third … line is remembered
 SHARE_MIN = 0.5  # of the lines that say something, so many must be there again
-WITNESSED_SHARE_MIN = 0.3  # where the name of the symbol or file is a witness, too
+WITNESSED_SHARE_MIN = 0.3  # of a whole symbol or file: its name is a witness, too
 MARGIN_MIN = 0.2  # of the share, between two symbols of the same name
 
 How = Literal["exact", "symbol", "lines", "file"]
@@ -184,8 +184,9 @@ def _by_symbol(anchor: Anchor, was: Was, now: Now, named: Sequence[Symbol]) -> P
     places: list[Place] = []
     for symbol in named:
         here = range(symbol.start - 1, symbol.end)
-        place = whole_of(was, now, here) if _inner(anchor) == then else align(was, now, then, here)
-        if place is not None and place.share >= WITNESSED_SHARE_MIN:
+        whole = _inner(anchor) == then
+        place = whole_of(was, now, here) if whole else align(was, now, then, here)
+        if place is not None and place.share >= (WITNESSED_SHARE_MIN if whole else SHARE_MIN):
             places.append(place)
     places.sort(key=lambda place: -place.share)
     if not places or (len(places) > 1 and places[0].share - places[1].share < MARGIN_MIN):

@@ -27,6 +27,7 @@ from mica.crystals import (
     Level,
     Statement,
     Waiting,
+    check_period,
     crystal_data,
     crystal_of,
     fact_of,
@@ -170,8 +171,9 @@ class Crystallizer:
         label: str | None,
         context: Context,
     ) -> Crystal:
-        """Record a crystal that somebody else wrote. Raises LawBroken, as for every other."""
-        events = [event for each in sources if (event := await self._store.event(each)) is not None]
+        """Record a crystal that somebody else wrote. Raises LawBroken, as for every other, or InvalidInput."""
+        check_period(level, period)
+        events = await self._store.events_of(sources)
         facts = [(event, fact) for event in events if (fact := fact_of(event)) is not None]
         if len(facts) < len(sources) or not facts:
             known = {event.id for event, _ in facts}
@@ -383,8 +385,7 @@ class Crystallizer:
         crystals = [source for source in sources if isinstance(source, Crystal)]
         if not crystals or sum(crystal.marks for crystal in crystals) > COUNTED_MAX:
             return []
-        ids = [each for crystal in crystals for each in crystal.sources]
-        events = [event for each in ids if (event := await self._store.event(each)) is not None]
+        events = await self._store.events_of([each for crystal in crystals for each in crystal.sources])
         marks = [mark_of(event) for event in events if event.name == MARK]
         return marks + await self._beneath([crystal_of(event) for event in events if event.name == CRYSTAL])
 

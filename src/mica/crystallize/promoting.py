@@ -138,6 +138,12 @@ class Promoting:
         if crystal.id not in {each.id for each in live}:
             instead = f"; {live[-1].id} stands in its place" if live else ""
             raise InvalidInput(f"crystal {identifier} was superseded or retracted and cannot be taught{instead}")
+        here = frozenset([crystal.position or 0])
+        if await self._store.crystals(CrystalQuery(positions=here, is_stale=True)):
+            raise InvalidInput(
+                f"crystal {identifier} rests on something that was retracted or superseded and cannot be taught; "
+                "`mica tick` makes it anew, promote that one"
+            )
         return crystal
 
     def _withdrawal(

@@ -8,7 +8,6 @@ import msgspec
 
 from mica.crystallize.asking import OPEN_TAGS, is_fulfilled, standing
 from mica.crystals import Crystal, CrystalQuery
-from mica.errors import InvalidInput
 from mica.inject.lines import HANDLES_MAX
 from mica.inject.render import CLOSING, OPENING, at_most, defused
 from mica.model import MARK, Event, EventId, EventQuery, Mark
@@ -22,6 +21,7 @@ MARKS_MAX = 1_000  # of a session that are looked at: the latest
 STEPS_MAX = 500
 LATEST_EVENTS = 1_000  # among which the latest session is looked for
 RECENT_MAX, FAILED_MAX, FILES_MAX = 5, 3, 8
+JOINED_TOKENS = 2  # that a line costs besides, where it is joined to others
 QUOTE_CHARACTERS_MAX = 600  # a longer one would push out all others, and its handle leads to the whole
 
 SESSION, NEXT, OPEN, FAILED, MARKS, FILES, EARLIER = (
@@ -45,7 +45,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str | None
     task: str | None = None
-    marks: tuple[Mark, ...] = ()  # of this session, that stand
+    marks: tuple[Mark, ...] = ()  # of this session, that stand: the latest
+    older: int = 0  # marks of this session, more than are looked at
     own: tuple[Crystal, ...] = ()  # over them
     recent: tuple[Crystal, ...] = ()  # of others, none beside its own sources
     open: tuple[Mark, ...] = ()  # that nothing has fulfilled
@@ -67,6 +68,7 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True):
     budget_tokens: int
     crystallization_performed: bool
     left_out: int = 0  # lines that did not fit
+    older_marks: int = 0  # of a very large session, that were not looked at
     errors: tuple[str, ...] = ()  # what failed on the way
 
 
@@ -74,14 +76,8 @@ def compose(
     told: Told, *, budget_tokens: int, new_crystals: Sequence[Crystal] = (), errors: Sequence[str] = ()
 ) -> Handoff:
     """The handoff: what is to be done and what is open come first when not all of it fits."""
-    if budget_tokens < 0:
-        raise InvalidInput(f"a handoff cannot have {budget_tokens} tokens; give 0 or more")
     offered = _distinct(told)
-    chosen: list[Line] = []
-    for line in sorted(offered, key=lambda line: FIRST.index(line.heading)):
-        if at_most(_document(told, [*chosen, line])) <= budget_tokens:
-            chosen.append(line)
-    lines = [line for line in offered if line in chosen]
+    lines = _fitting(told, offered, budget_tokens)
     text = _document(told, lines) if lines else ""
     return Handoff(
         session=told.session,
@@ -93,18 +89,42 @@ def compose(
         budget_tokens=budget_tokens,
         crystallization_performed=bool(new_crystals),
         left_out=len(offered) - len(lines),
+        older_marks=told.older,
         errors=tuple(errors),
     )
+
+
+def _fitting(told: Told, offered: Sequence[Line], budget_tokens: int) -> list[Line]:
+    """The lines to show, in their order, as many as there is room for. Linear in them.
+
+    Lines cost what they cost apart and a little more for being joined, so what fits by that fits as a whole.
+    """
+    left = budget_tokens - at_most(_document(told, [])) - JOINED_TOKENS
+    headings: set[str] = set()
+    chosen: set[int] = set()
+    for place, line in sorted(enumerate(offered), key=lambda pair: FIRST.index(pair[1].heading)):
+        heading = 0 if line.heading in headings else at_most(f"## {line.heading}") + JOINED_TOKENS
+        cost = heading + at_most(_item(line)) + JOINED_TOKENS
+        if cost <= left:
+            left -= cost
+            headings.add(line.heading)
+            chosen.add(place)
+    return [line for place, line in enumerate(offered) if place in chosen]
+
+
+def _item(line: Line) -> str:
+    return f"- {line.text} ({' '.join(line.handles[:HANDLES_MAX])})"
 
 
 def _document(told: Told, lines: Sequence[Line]) -> str:
     task = [f"task: {_quote(told.task)}"] if told.task else []
     title = f"# Handoff: {_quote(told.session)}" if told.session else "# Handoff"
-    body = [title, *task]
+    older = [f"{told.older:,} older marks were not looked at; `mica search` finds them"] if told.older else []
+    body = [title, *task, *older]
     for heading in SHOWN:
         of_part = [line for line in lines if line.heading == heading]
         body += [f"## {heading}"] if of_part else []
-        body += [f"- {line.text} ({' '.join(line.handles[:HANDLES_MAX])})" for line in of_part]
+        body += map(_item, of_part)
     return "\n".join([OPENING, *body, CLOSING])
 
 
@@ -193,7 +213,7 @@ async def collect(store: Store, session: str | None) -> Told:
     recent = await _recent(store, besides=own)
     asked = [mark for crystal in (*own, *recent) for mark in crystal.open]
     asked += [mark.id for mark in marks if (OPEN_TAGS | NEXT_TAGS).intersection(mark.tags)]
-    asking = await standing(store, await _events(store, asked))
+    asking = await standing(store, await store.events_of(asked))
     covered = {source for crystal in own for source in crystal.sources}
     cited = [mark for crystal in own for statement in crystal.statements for mark in statement.sources]
     failed = await store.events(EventQuery(session=session, errors=True, limit=FAILED_MAX))
@@ -203,19 +223,15 @@ async def collect(store: Store, session: str | None) -> Told:
         session=session,
         task=task,
         marks=tuple(marks),
+        older=await _older(store, marks),
         own=tuple(own),
         recent=tuple(recent),
         open=tuple([mark for mark in asking if not await is_fulfilled(store, mark.id)]),
         uncovered=tuple(mark for mark in marks if mark.id not in covered),
         failed=tuple(failed),
         files=tuple(sorted(used, key=lambda pair: pair[1].place, reverse=True)[:FILES_MAX]),
-        handles={event.id: event.number for event in await _events(store, cited)},
+        handles={event.id: event.number for event in await store.events_of(cited)},
     )
-
-
-async def _events(store: Store, identifiers: Iterable[EventId]) -> list[Event]:
-    found = [await store.event(identifier) for identifier in dict.fromkeys(identifiers)]
-    return [event for event in found if event is not None]
 
 
 async def _own(store: Store, marks: Sequence[Mark]) -> list[Crystal]:
@@ -235,6 +251,12 @@ async def _recent(store: Store, *, besides: Sequence[Crystal]) -> list[Crystal]:
         CrystalQuery(is_sealed=False, is_stale=False, limit=RECENT_MAX + len(known) + MARKS_MAX)
     )
     return [each for each in found if each.id not in known and not each.is_tree][-RECENT_MAX:]
+
+
+async def _older(store: Store, marks: Sequence[Mark]) -> int:
+    """How many marks of a session come before these, its latest."""
+    first = await store.texts([marks[0].position or 0], neighbours=0) if marks else []
+    return first[0].ordinal if first else 0
 
 
 async def _marks_of(store: Store, session: str | None) -> tuple[list[Mark], str | None]:

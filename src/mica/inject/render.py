@@ -91,7 +91,12 @@ def _notes(missing: Mapping[str, str]) -> list[str]:
 
 def defused(text: str) -> str:
     """Text that cannot end the fence it stands in, nor begin a line of its own."""
-    return _FENCE.sub("‹", _CONTROL.sub(" ", text)).strip().replace("\n", "\n  ")
+    return harmless(text).strip().replace("\n", "\n  ")
+
+
+def harmless(text: str) -> str:
+    """Text that cannot end the fence it stands in; blanks and lines stay as they are."""
+    return _FENCE.sub("‹", _CONTROL.sub(" ", text))
 
 
 def at_most(text: str) -> int:

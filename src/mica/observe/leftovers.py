@@ -166,6 +166,22 @@ def damaged_in(folder: Path | None) -> list[str]:
     return [f"{path} was damaged; what was whole in it is stored, look at it and remove it" for path in found]
 
 
+def closed_in(folder: Path | None) -> list[str]:
+    """The folders of writers that nobody here can open, with the reason: what waits in them stays there."""
+    found = []
+    for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
+        if path.name.startswith("."):
+            continue
+        try:
+            (path / LOCK).open("rb+").close()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            found.append(f"{path} cannot be opened ({reason}): events of its writer may wait there; see who owns it")
+    return found
+
+
 def backlog(folder: Path | None) -> tuple[int, int]:
     """How many frames wait for the store in a folder, of living and dead writers, and the bytes that they take."""
     waiting = size = 0

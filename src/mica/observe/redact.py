@@ -7,16 +7,21 @@ changes: redacting twice gives the same text.
 """
 
 import re
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
 
 
-class Pattern(NamedTuple):
-    """One kind of secret. A group named `before` is kept."""
+class Pattern:
+    """One kind of secret. A group named `before` is kept. It is compiled when a text first has one of its hints."""
 
-    kind: str
-    hints: tuple[str, ...]  # lower case; a text without any of them costs no more than looking for them
-    regex: re.Pattern[str]
+    def __init__(self, kind: str, hints: tuple[str, ...], expression: str, flags: int = 0) -> None:
+        self.kind = kind
+        self.hints = hints  # lower case; a text without any of them costs no more than looking for them
+        self._expression = expression
+        self._flags = flags
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        return re.compile(self._expression, self._flags)
 
 
 _APART = r"(?<![A-Za-z0-9])"
@@ -25,115 +30,111 @@ PATTERNS = (
     Pattern(
         "pem",
         ("private key",),
-        re.compile(
-            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            r"(?:(?:[^-]|-(?!----))*+-----END [A-Z0-9 ]{0,60}-----"
-            r"|(?:(?:\s|\\[nr])++[A-Za-z0-9+/=]{20,}+)++)"  # the text was cut before the end of the key
-        ),
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:(?:[^-]|-(?!----))*+-----END [A-Z0-9 ]{0,60}-----"
+        r"|(?:(?:\s|\\[nr])++[A-Za-z0-9+/=]{20,}+)++)",  # the text was cut before the end of the key
     ),
-    Pattern("aws", ("akia", "asia"), re.compile(_APART + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])")),
+    Pattern("aws", ("akia", "asia"), _APART + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
     Pattern(
         "aws",
         ("aws_secret",),
-        re.compile(
-            r"(?i:(?P<before>aws_secret_access_key\\{0,3}[\"']?\s{0,4}[=:]\s{0,4}\\{0,3}[\"']?))"
-            r"[A-Za-z0-9/+=]{40}(?![A-Za-z0-9/+=])"
-        ),
+        r"(?i:(?P<before>aws_secret_access_key\\{0,3}[\"']?\s{0,4}[=:]\s{0,4}\\{0,3}[\"']?))"
+        r"[A-Za-z0-9/+=]{40}(?![A-Za-z0-9/+=])",
     ),
-    Pattern("github", ("ghp_", "gho_", "ghs_", "ghu_", "ghr_"), re.compile(_APART + r"gh[opsru]_[A-Za-z0-9]{20,}")),
-    Pattern("github", ("github_pat_",), re.compile(_APART + r"github_pat_[A-Za-z0-9_]{22,}")),
-    Pattern("gitlab", ("glpat-",), re.compile(_APART + r"glpat-[A-Za-z0-9_-]{20,}")),
-    Pattern("slack", ("xox", "xapp-"), re.compile(_APART + r"x(?:ox[abcdeoprs]|app)-[A-Za-z0-9-]{10,}")),
+    Pattern("github", ("ghp_", "gho_", "ghs_", "ghu_", "ghr_"), _APART + r"gh[opsru]_[A-Za-z0-9]{20,}"),
+    Pattern("github", ("github_pat_",), _APART + r"github_pat_[A-Za-z0-9_]{22,}"),
+    Pattern("gitlab", ("glpat-",), _APART + r"glpat-[A-Za-z0-9_-]{20,}"),
+    Pattern("slack", ("xox", "xapp-"), _APART + r"x(?:ox[abcdeoprs]|app)-[A-Za-z0-9-]{10,}"),
     Pattern(
         "slack",  # whoever knows the address may post
         ("hooks.slack",),
-        re.compile(r"(?i)(?P<before>hooks\.slack\.com/(?:services|workflows|triggers)/)[A-Za-z0-9/_-]{10,}"),
+        r"(?i)(?P<before>hooks\.slack\.com/(?:services|workflows|triggers)/)[A-Za-z0-9/_-]{10,}",
     ),
-    Pattern("stripe", ("k_live_", "k_test_"), re.compile(_APART + r"[rs]k_(?:live|test)_[A-Za-z0-9]{10,}")),
-    Pattern("stripe", ("whsec_",), re.compile(_APART + r"whsec_[A-Za-z0-9+/]{16,}={0,2}")),
-    Pattern("sendgrid", ("sg.",), re.compile(_APART + r"SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}")),
-    Pattern("azure", ("accountkey=",), re.compile(r"(?i)(?P<before>accountkey=)[A-Za-z0-9+/=]{20,}")),
-    Pattern("digitalocean", ("_v1_",), re.compile(_APART + r"do[opr]_v1_[A-Za-z0-9]{32,}")),
-    Pattern("shopify", ("shp",), re.compile(_APART + r"shp(?:at|ca|pa|ss)_[A-Za-z0-9]{20,}")),
-    Pattern("groq", ("gsk_",), re.compile(_APART + r"gsk_[A-Za-z0-9]{20,}")),
-    Pattern("age", ("age-secret-key-1",), re.compile(_APART + r"AGE-SECRET-KEY-1[A-Z0-9]{40,}")),
-    Pattern("anthropic", ("sk-ant-",), re.compile(_APART + r"sk-ant-[A-Za-z0-9_-]{20,}")),
-    Pattern("openai", ("sk-",), re.compile(_APART + r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}")),
+    Pattern("stripe", ("k_live_", "k_test_"), _APART + r"[rs]k_(?:live|test)_[A-Za-z0-9]{10,}"),
+    Pattern("stripe", ("whsec_",), _APART + r"whsec_[A-Za-z0-9+/]{16,}={0,2}"),
+    Pattern("sendgrid", ("sg.",), _APART + r"SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}"),
+    Pattern("azure", ("accountkey=",), r"(?i)(?P<before>accountkey=)[A-Za-z0-9+/=]{20,}"),
+    Pattern("digitalocean", ("_v1_",), _APART + r"do[opr]_v1_[A-Za-z0-9]{32,}"),
+    Pattern("shopify", ("shp",), _APART + r"shp(?:at|ca|pa|ss)_[A-Za-z0-9]{20,}"),
+    Pattern("groq", ("gsk_",), _APART + r"gsk_[A-Za-z0-9]{20,}"),
+    Pattern("age", ("age-secret-key-1",), _APART + r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
+    Pattern("anthropic", ("sk-ant-",), _APART + r"sk-ant-[A-Za-z0-9_-]{20,}"),
+    Pattern("openai", ("sk-",), _APART + r"sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,}"),
     # Others begin with sk- too, CSS classes among them; a key is one run with a digit early in it.
-    Pattern("openai", ("sk-",), re.compile(_APART + r"sk-(?:or-v1-)?(?=[A-Za-z]{0,19}[0-9])[A-Za-z0-9]{20,}")),
-    Pattern("google", ("aiza",), re.compile(_APART + r"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])")),
-    Pattern("google", ("ya29.",), re.compile(_APART + r"ya29\.(?:[a-z]\.)?[A-Za-z0-9_-]{20,}")),
-    Pattern("npm", ("npm_",), re.compile(_APART + r"npm_[A-Za-z0-9]{36,}")),
-    Pattern("pypi", ("pypi-age",), re.compile(_APART + r"pypi-AgE[A-Za-z0-9_-]{30,}")),
-    Pattern("huggingface", ("hf_",), re.compile(_APART + r"hf_[A-Za-z0-9]{30,}")),
+    Pattern("openai", ("sk-",), _APART + r"sk-(?:or-v1-)?(?=[A-Za-z]{0,19}[0-9])[A-Za-z0-9]{20,}"),
+    Pattern("credential", ("sk-live-", "sk-test-"), _APART + r"sk-(?:live|test)-[A-Za-z0-9_-]{8,}"),
+    Pattern("google", ("aiza",), _APART + r"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
+    Pattern("google", ("ya29.",), _APART + r"ya29\.(?:[a-z]\.)?[A-Za-z0-9_-]{20,}"),
+    Pattern("npm", ("npm_",), _APART + r"npm_[A-Za-z0-9]{36,}"),
+    Pattern("pypi", ("pypi-age",), _APART + r"pypi-AgE[A-Za-z0-9_-]{30,}"),
+    Pattern("huggingface", ("hf_",), _APART + r"hf_[A-Za-z0-9]{30,}"),
     # Looks back for all characters of its first part, or each eyJ within one long run would read to its end.
     Pattern(
         "jwt",
         ("eyj",),
-        re.compile(r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]{4,}+){2,4}"),
+        r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]{4,}+){2,4}",
     ),
     Pattern(
         "header",
         ("authorization",),
-        re.compile(
-            r"(?i)(?P<before>authorization\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?"
-            r"(?:(?:bearer|basic|token|api[_-]?key)\s{1,4}|(?=[A-Za-z._~+/=-]{0,40}[0-9][A-Za-z0-9._~+/=-]{19})))"
-            r"[A-Za-z0-9._~+/=-]{8,}"
-        ),
+        r"(?i)(?P<before>authorization\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?"
+        r"(?:(?:bearer|basic|token|api[_-]?key)\s{1,4}|(?=[A-Za-z._~+/=-]{0,40}[0-9][A-Za-z0-9._~+/=-]{19})))"
+        r"[A-Za-z0-9._~+/=-]{8,}",
+    ),
+    Pattern(
+        "header",  # Bearer VALUE, wherever it stands; prose has no digit in such a word
+        ("bearer",),
+        r"(?i)(?P<before>(?<![A-Za-z0-9_-])bearer\s{1,4}[\"'`]?)"
+        r"(?=[A-Za-z._~+/=-]{0,60}[0-9])[A-Za-z0-9._~+/=-]{12,}",
+    ),
+    Pattern(
+        "credential",  # the password is VALUE: with a digit or a sign in it, or in quotes, else it is prose
+        ("passw", "passphrase"),
+        r"(?i)(?P<before>(?<![A-Za-z0-9])(?:passw(?:or)?d|passphrase)\s{1,4}(?:is|was)(?:\s{1,4}now)?:?\s{1,4})"
+        r"(?:(?P<quote>[\"'`])(?![$<{%\[])[^\"'`\r\n]{6,64}(?P=quote)"
+        r"|(?![$<{%\[(])(?=[^\s\"'`]{0,64}(?:[0-9]|[!@#$%^&*+=][^\s\"'`,;.!?]))[^\s\"'`,;]{5,63}[^\s\"'`,;.!?])",
     ),
     Pattern(
         "header",  # Cookie: name=VALUE; name=VALUE
         ("cookie",),
-        re.compile(
-            r"(?i)(?P<before>cookie\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?)(?=[^\r\n\"'`\\]{12})"
-            r"[a-z0-9_.-]{1,64}=(?![$<{%\[])[^\s;\"'`\\,]++(?:;\s{0,2}[a-z0-9_.-]{1,64}(?:=[^\s;\"'`\\,]*+)?+)*+"
-        ),
+        r"(?i)(?P<before>cookie\\{0,3}[\"']?\s{0,4}[:=]\s{0,4}\\{0,3}[\"']?)(?=[^\r\n\"'`\\]{12})"
+        r"[a-z0-9_.-]{1,64}=(?![$<{%\[])[^\s;\"'`\\,]++(?:;\s{0,2}[a-z0-9_.-]{1,64}(?:=[^\s;\"'`\\,]*+)?+)*+",
     ),
     Pattern(
         "flag",  # --password VALUE, as typed on a command line
         ("--",),
-        re.compile(
-            r"(?i)(?P<before>(?<![\w-])--(?:[a-z]{1,20}-)?(?:passw(?:or)?d|passphrase|token|secret|api-key)\s[\"']?)"
-            r"(?![-$<{%\[\"'])[^\s\"'`;|&]{8,}"
-        ),
+        r"(?i)(?P<before>(?<![\w-])--(?:[a-z]{1,20}-)?(?:passw(?:or)?d|passphrase|token|secret|api-key)\s[\"']?)"
+        r"(?![-$<{%\[\"'])[^\s\"'`;|&]{8,}",
     ),
     Pattern(
         "flag",  # mysql -pVALUE, sshpass -p VALUE
         ("mysql", "mariadb", "sshpass"),
-        re.compile(
-            r"(?P<before>\b(?:(?:mysql|mariadb)\w{0,10}\s[^\n|;&]{0,200}?(?<=\s)-p|sshpass\s+-p\s*)[\"']?)"
-            r"(?![-\s$<{%\[\"'])[^\s\"';|&]{4,}"
-        ),
+        r"(?P<before>\b(?:(?:mysql|mariadb)\w{0,10}\s[^\n|;&]{0,200}?(?<=\s)-p|sshpass\s+-p\s*)[\"']?)"
+        r"(?![-\s$<{%\[\"'])[^\s\"';|&]{4,}",
     ),
     Pattern(
         "flag",  # docker login -p VALUE
         ("docker", "podman"),
-        re.compile(
-            r"(?P<before>\b(?:docker|podman)\s{1,4}login\s[^\n|;&]{0,200}?(?<=\s)-p[\s=]{0,4}[\"']?)"
-            r"(?![-\s$<{%\[\"'])[^\s\"';|&]{4,}"
-        ),
+        r"(?P<before>\b(?:docker|podman)\s{1,4}login\s[^\n|;&]{0,200}?(?<=\s)-p[\s=]{0,4}[\"']?)"
+        r"(?![-\s$<{%\[\"'])[^\s\"';|&]{4,}",
     ),
     Pattern(
         "login",  # curl -u name:VALUE
         ("curl",),
-        re.compile(
-            r"(?P<before>\bcurl\s[^\n|;&]{0,200}?(?<=\s)(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:)"
-            r"(?![$<{%\[])[^\s\"']{3,256}"
-        ),
+        r"(?P<before>\bcurl\s[^\n|;&]{0,200}?(?<=\s)(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:)"
+        r"(?![$<{%\[])[^\s\"']{3,256}",
     ),
     Pattern(
         "credential",  # NAME_PASSWORD=VALUE, up to the next blank
         ("password=", "passwd=", "pass=", "pwd=", "secret=", "token=", "key="),
-        re.compile(
-            r"(?P<before>(?<![A-Za-z0-9_&?])(?:(?:[A-Z0-9]{1,30}_){0,6}(?:PASSWORD|PASSWD|SECRET|TOKEN|API_KEY)="
-            r"|(?:[A-Z0-9]{1,30}_){1,6}(?:PASS=|PWD=(?![/~.]))))"  # PWD alone, or a path, is where a shell stands
-            r"(?![$<{%\[(*\"']|(?i:x{4}|changeme|your|none|null|true|false))[^\s\"'`]{6,}"
-        ),
+        r"(?P<before>(?<![A-Za-z0-9_&?])(?:(?:[A-Z0-9]{1,30}_){0,6}(?:PASSWORD|PASSWD|SECRET|TOKEN|API_KEY)="
+        r"|(?:[A-Z0-9]{1,30}_){1,6}(?:PASS=|PWD=(?![/~.]))))"  # PWD alone, or a path, is where a shell stands
+        r"(?![$<{%\[(*\"']|(?i:x{4}|changeme|your|none|null|true|false))[^\s\"'`]{6,}",
     ),
     Pattern(
         "url",
         ("://",),
-        re.compile(r"(?P<before>://[^\s/?#:@\[\]\"'<>]{0,128}:)(?![$<{*]|\[redacted:)[^\s/?#@\"'<>]{1,256}(?=@)"),
+        r"(?P<before>://[^\s/?#:@\[\]\"'<>]{0,128}:)(?![$<{*]|\[redacted:)[^\s/?#@\"'<>]{1,256}(?=@)",
     ),
 )
 
@@ -146,7 +147,9 @@ _GAP = r"""
             |=>|:=|=(?!=)|:(?!:))
             \s{0,4})
         \\{0,3}"""
-_KEY = re.compile(
+_KEY = Pattern(
+    "credential",
+    ("passw", "passphrase", "_pass", "_pwd", "secret", "token", "apikey", "api_key", "api-key", "private"),
     rf"""(?i:
         (?P<key>{_PASSWORD}|secret(?:[_-]?(?:access[_-]?)?key(?:_base)?)?|token|api[_-]?key|private[_-]?key)
         {_GAP}
@@ -155,8 +158,9 @@ _KEY = re.compile(
     )""",
     re.VERBOSE,
 )
-_KEY_HINTS = ("passw", "passphrase", "_pass", "_pwd", "secret", "token", "apikey", "api_key", "api-key", "private")
-_PHRASE = re.compile(  # a password of several words
+_PHRASE = Pattern(  # a password of several words
+    "credential",
+    ("passw", "passphrase", "_pass", "_pwd"),
     rf"""(?i:
         (?P<key>{_PASSWORD})
         {_GAP}
@@ -164,7 +168,6 @@ _PHRASE = re.compile(  # a password of several words
     )""",
     re.VERBOSE,
 )
-_PHRASE_HINTS = ("passw", "passphrase", "_pass", "_pwd")
 
 _PLACEHOLDER = re.compile(
     r"\[redacted:|\$[A-Za-z_{(]|[<{]|%[(s]|(?:your|example|placeholder|dummy|changeme|insert|replace)[_-]"
@@ -182,8 +185,8 @@ _ABOUT = re.compile(  # words of a text that speaks of passwords
 
 _HINTS = [
     *((hint, number) for number, pattern in enumerate(PATTERNS) for hint in pattern.hints),
-    *((hint, len(PATTERNS)) for hint in _KEY_HINTS),
-    *((hint, len(PATTERNS) + 1) for hint in _PHRASE_HINTS),
+    *((hint, len(PATTERNS)) for hint in _KEY.hints),
+    *((hint, len(PATTERNS) + 1) for hint in _PHRASE.hints),
 ]
 ROUNDS_MAX = 20  # a command of 200 characters has room for a dozen flags, and each round takes one out
 
@@ -204,9 +207,9 @@ def _redact_once(text: str) -> str:
         if number < len(PATTERNS):
             text = PATTERNS[number].regex.sub(partial(_replaced, kind=PATTERNS[number].kind), text)
         elif number == len(PATTERNS):
-            text = _KEY.sub(_assigned, text)
+            text = _KEY.regex.sub(_assigned, text)
         else:
-            text = _PHRASE.sub(_phrased, text)
+            text = _PHRASE.regex.sub(_phrased, text)
     return text
 
 

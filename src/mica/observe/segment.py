@@ -32,6 +32,7 @@ from mica.model import (
     REFUSED,
     Context,
     Event,
+    EventId,
     WriterId,
     encode_data,
     event_id,
@@ -86,7 +87,7 @@ class Frame(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def moment(self) -> datetime:
-        return EPOCH + timedelta(microseconds=self.microseconds)
+        return EPOCH + timedelta(0, 0, self.at if self.flags & MICROSECONDS else self.at // 1_000)
 
 
 encode_frame, encode_into = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Encoder().encode_into
@@ -109,6 +110,7 @@ class Segment:
         self.count = 0  # frames known to be written
         self.folded: int = _FOLDED.unpack_from(area, _FOLDED_AT)[0]
         self.contexts: dict[int, Context] = {}  # met so far by a reader
+        self._line = Lineage(), EventId(""), EventId("")  # the last, and the ids of root and parent
         self.ready: int = self.heap_at  # up to here pages were made ready to be written
         self.synced = 0
         self.checksum = 0
@@ -191,6 +193,13 @@ class Segment:
         if not isinstance(name, str):
             raise ValueError("a frame with a context is no event")
         identifier = event_id(self.writer, self.base + index)
+        root, parent = identifier, None
+        if line.depth:
+            known = self._line
+            if known[0] != line:  # brothers have it in common
+                above = event_id(line.parent_writer or self.writer, line.parent)
+                known = self._line = line, event_id(line.root_writer or self.writer, line.root), above
+            _, root, parent = known
         body = _bodies.decode(frame.data)
         try:
             encoded = body if isinstance(body, bytes) else encode_data(name, cast(Body, body))
@@ -203,8 +212,8 @@ class Segment:
             at=frame.moment,
             body=encoded,
             context=self.context(index),
-            root_id=event_id(line.root_writer or self.writer, line.root) if line.depth else identifier,
-            parent_id=event_id(line.parent_writer or self.writer, line.parent) if line.depth else None,
+            root_id=root,
+            parent_id=parent,
             depth=line.depth,
             origin=ORIGINS[frame.flags >> ORIGIN_SHIFT & ORIGIN_MASK],
             error=bool(frame.flags & ERROR),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mica.select.kinds import MEMBERS
+from mica.select import kinds
 from mica.select.rank import GENERIC, Hit, Query, QueryTerm
 from mica.words import terms, terms_of, words
 
@@ -79,12 +79,12 @@ def members(query: Query, known: set[str]) -> list[QueryTerm]:
     near = {
         word for place, word in enumerate(said) if word in _ASKS_FOR for word in said[place + 1 : place + 1 + REACH]
     }
-    kinds = set(terms_of(near))
+    asked_for = set(terms_of(near))
     found = {
         member: term.weight
         for term in query.terms
-        if term.term in kinds
-        for member in MEMBERS.get(term.term, ())
+        if term.term in asked_for
+        for member in kinds.members().get(term.term, ())
         if member not in known
     }
     return [QueryTerm(term, MEMBER_WEIGHT * weight) for term, weight in found.items()]

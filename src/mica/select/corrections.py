@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from mica.model import EventId
 from mica.select.rank import Hit
 
 CORRECTION = "correction"  # the tag of a mark that says how its parent really is
 
 
 def corrected(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits, best first, where a correction ranks above what it corrects, however well that fits the question."""
-    by_id = {hit.mark.id: hit for hit in hits}
-    corrections = [hit for hit in hits if CORRECTION in hit.mark.tags and hit.mark.parent_id in by_id]
-    if not corrections:
+    """The hits, best first, where a correction ranks above what it corrects, however well that fits the question.
+
+    Of corrections of one thing, and of corrections of corrections, the latest comes first and is named by the others.
+    """
+    if not any(CORRECTION in hit.mark.tags for hit in hits):
         return list(hits)
-    scores = {hit.mark.id: hit.score for hit in hits}
-    by: dict[str, Hit] = {}
-    for hit in sorted(corrections, key=lambda hit: (hit.mark.at, hit.mark.id)):  # the latest correction counts
-        wrong = by_id[hit.mark.parent_id or hit.mark.id]
-        by[wrong.mark.id] = hit
-        best = max(scores[hit.mark.id], scores[wrong.mark.id])
-        scores[hit.mark.id], scores[wrong.mark.id] = best, min(scores[hit.mark.id], scores[wrong.mark.id])
-    told = [
-        msgspec.structs.replace(hit, score=scores[hit.mark.id], corrected_by=by[hit.mark.id].mark.id)
-        if hit.mark.id in by
-        else msgspec.structs.replace(hit, score=scores[hit.mark.id])
-        for hit in hits
-    ]
-    return sorted(told, key=lambda hit: (-hit.score, hit.corrected_by is not None, hit.mark.position or 0))
+    by_id = {hit.id: hit for hit in hits}
+    lines: defaultdict[EventId, list[Hit]] = defaultdict(list)
+    for hit in hits:
+        lines[_first(hit, by_id)].append(hit)
+    told: list[Hit] = []
+    for first, line in lines.items():
+        newest_first = sorted(line, key=lambda hit: (hit.id != first, hit.at, hit.id), reverse=True)
+        scores = sorted((hit.score for hit in line), reverse=True)
+        told.append(msgspec.structs.replace(newest_first[0], score=scores[0]))
+        told += [
+            msgspec.structs.replace(hit, score=score, corrected_by=newest_first[0].id)
+            for hit, score in zip(newest_first[1:], scores[1:], strict=True)
+        ]
+    return sorted(told, key=lambda hit: (-hit.score, hit.corrected_by is not None, hit.position))
+
+
+def _first(hit: Hit, by_id: Mapping[EventId, Hit]) -> EventId:
+    """What a hit corrects in the end, by way of other hits; itself when it corrects none of them."""
+    seen = {hit.id}
+    while CORRECTION in hit.mark.tags and (above := by_id.get(hit.mark.parent_id or hit.id)) and above.id not in seen:
+        hit = above
+        seen.add(hit.id)
+    return hit.id

@@ -16,6 +16,7 @@ import msgspec
 
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level
 from mica.model import EventId, Posting, Postings
+from mica.select.again import KEPT
 from mica.select.rank import (
     COMPLETE_FACTOR,
     SESSION_WEIGHT,
@@ -104,7 +105,14 @@ async def find(
     A crystal fits a time that it overlaps, and an agent or tags when a mark beneath it fits and answers.
     """
     marks = await search(
-        store, query, limit=max(limit, SHORTLIST), now=now, zone=zone, filters=filters, likeness=likeness
+        store,
+        query,
+        limit=max(limit, SHORTLIST),
+        now=now,
+        zone=zone,
+        filters=filters,
+        likeness=likeness,
+        again=limit > KEPT,
     )
     crystals = [] if wanted.level == "mark" else await _crystals(store, marks, filters, wanted)
     above = await store.above([hit.position for hit in (*marks, *crystals)]) if crystals else {}

@@ -7,6 +7,7 @@ not touched by it. The words before a colon share the members after it.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 
 from mica.words import terms
 
@@ -71,13 +72,12 @@ editor client agent: claude codex cursor copilot gemini opencode vim emacs vscod
 """
 
 
-def _parsed(listed: str) -> dict[str, tuple[str, ...]]:
+@cache
+def members() -> dict[str, tuple[str, ...]]:
+    """The term of a kind to the terms of its members."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    for line in listed.strip().replace("\n ", " ").splitlines():
+    for line in KINDS.strip().replace("\n ", " ").splitlines():
         heads, _, members = line.partition(":")
         for head in terms(heads):
             found[head].update(dict.fromkeys(term for term in terms(members) if term != head))
     return {head: tuple(members) for head, members in found.items()}
-
-
-MEMBERS = _parsed(KINDS)  # the term of a kind to the terms of its members

@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from mica.model import MARK, EventQuery, Mark, Postings, Text
-from mica.select.again import KEPT, broader, joined
+from mica.select.again import broader, joined
 from mica.select.corrections import corrected
 from mica.select.meaning import NEAREST
 from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, QueryTerm, parse, rank, shortlist
@@ -71,18 +71,22 @@ async def search(
     zone: tzinfo | None = None,
     filters: Filters = ALL,
     likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = unknown,
+    again: bool = True,
 ) -> Hits:
-    """The marks that answer the query and fit, best first; `likeness` says how near marks are to it in meaning."""
+    """The marks that answer the query and fit, best first; `likeness` says how near marks are to it in meaning.
+
+    Whoever shows only the first KEPT of them need not ask `again`: that fills what follows them.
+    """
     asked = parse(query, now=now, zone=zone, speakers=await store.agents())
     near = await likeness(asked)
     asking = Asking(store, limit=max(limit, SHORTLIST), filters=filters, likeness=near)
     first = await asking.answers(asked)
     hits = Hits()
-    if limit <= KEPT:  # the second asking only fills what follows them
-        hits.extend(corrected(first[:limit]))
-    elif first:
+    if first and again:
         second = await asking.answers(broader(asked, first))
         hits.extend(corrected(joined(asked, first, second)[:limit]))
+    else:
+        hits.extend(corrected(first[:limit]))
     hits.asked, hits.statistics = asked, asking.listed
     if not asked.wanted and asked.periods:
         hits.extend(await _within(store, asked.periods, filters, limit))

@@ -65,9 +65,9 @@ def labels_of(text: str) -> tuple[tuple[str, str], ...]:
     return msgspec.json.decode(text, type=tuple[tuple[str, str], ...])
 
 
-def remember(cache: dict[K, V], key: K, value: V, *, limit: int = CACHE_ENTRIES_MAX) -> None:
+def remember(cache: dict[K, V], key: K, value: V, *, limit: int | None = None) -> None:
     """Put a value into a cache that forgets everything when it is full."""
-    if len(cache) >= limit:
+    if len(cache) >= (CACHE_ENTRIES_MAX if limit is None else limit):
         cache.clear()
     cache[key] = value
 

@@ -104,6 +104,10 @@ class EphemeralStore:
         split_id(identifier)
         return self._by_id.get(identifier)
 
+    async def events_of(self, identifiers: Sequence[EventId]) -> list[Event]:
+        found = [await self.event(identifier) for identifier in dict.fromkeys(identifiers)]
+        return [event for event in found if event is not None]
+
     async def event_at(self, position: int) -> Event | None:
         self._check_open()
         return self._log[position - 1] if 0 < position <= len(self._log) else None

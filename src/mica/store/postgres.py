@@ -316,6 +316,12 @@ class PostgresStore:
         return found[0] if found else None
 
     @reading
+    async def events_of(self, connection: Connection, identifiers: Sequence[EventId]) -> list[Event]:
+        reads = self._reads(connection)
+        found = {event.id: event for event in await reads.at(await reads.positions(dict.fromkeys(identifiers)))}
+        return [found[identifier] for identifier in dict.fromkeys(identifiers) if identifier in found]
+
+    @reading
     async def event_at(self, connection: Connection, position: int) -> Event | None:
         found = await self._reads(connection).at([position])
         return found[0] if found else None

@@ -32,7 +32,7 @@ from mica.model import (
     Tombstone,
     Vectors,
     Work,
-    mark_of,
+    decode_mark,
     searchable_text,
     split_id,
     tombstone_of,
@@ -91,6 +91,9 @@ class Store(Protocol):
 
     async def event(self, identifier: EventId) -> Event | None:
         """The event with this id. Raises InvalidEvent when it is no id."""
+
+    async def events_of(self, identifiers: Sequence[EventId]) -> list[Event]:
+        """Those of the events with these ids that are there, in this order, each once. Raises as `event` does."""
 
     async def event_at(self, position: int) -> Event | None:
         """The event at this position of the log."""
@@ -268,6 +271,17 @@ class Placed(Protocol):
     def depth(self) -> int: ...
 
 
+# What must be readable to be stored, by the name of the event.
+_READERS: dict[str, Callable[[Event], object]] = {
+    MARK: decode_mark,
+    PURGED: tombstone_of,
+    CRYSTAL: crystal_of,
+    RETRACTED: retracted_by,
+    PROMOTED: teaching_of,
+    WITHDRAWN: withdrawal_of,
+}
+
+
 def check_event(event: Event, parent: Placed | None) -> None:
     """Raise InvalidEvent when the event is not whole or its known parent does not fit."""
     split_id(event.id)
@@ -275,18 +289,8 @@ def check_event(event: Event, parent: Placed | None) -> None:
         split_id(event.root_id)
     if event.parent_id:
         split_id(event.parent_id)
-    if event.name == MARK:
-        mark_of(event)
-    elif event.name == PURGED:
-        tombstone_of(event)
-    elif event.name == CRYSTAL:
-        crystal_of(event)
-    elif event.name == RETRACTED:
-        retracted_by(event)
-    elif event.name == PROMOTED:
-        teaching_of(event)
-    elif event.name == WITHDRAWN:
-        withdrawal_of(event)
+    if (read := _READERS.get(event.name)) is not None:
+        read(event)
     if not 0 <= event.depth <= DEPTH_MAX:
         raise InvalidEvent(f"event {event.id!r} has depth {event.depth}; 0 to {DEPTH_MAX:,} are possible")
     check_lineage(event, parent)

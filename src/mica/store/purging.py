@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from hashlib import blake2b
 from typing import Protocol
 
@@ -147,8 +148,11 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
         others = self.session, self.agent, self.user, self.since, self.until
         return self.value is not None and all(other is None for other in others)
 
-    def fits(self, event: Event) -> bool:
-        """Whether it takes this event. A value is recognised where a word or a sign begins, not inside of a word."""
+    def fits(self, event: Event, said: Iterable[Said] | None = None) -> bool:
+        """Whether it takes this event. A value is recognised where a word or a sign begins, not inside of a word.
+
+        `said` are the strings of the event, for whoever asks several purges.
+        """
         if event.at > self.at or event.id == self.told.purge or not _is_between(event, self.since, self.until):
             return False
         named = [
@@ -160,15 +164,15 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if any(_sealed(text, self.salt) != wanted for wanted, text in named):
             return False
-        return self.value is None or any(self.is_in(text) for text in _strings(event))
+        return self.value is None or any(map(self.is_in, map(Said, _strings(event)) if said is None else said))
 
-    def is_in(self, text: str) -> bool:
+    def is_in(self, said: Said) -> bool:
         """Whether a text holds the value."""
-        size = self.value_characters
+        size, text = self.value_characters, said.text
         if len(text) < size:
             return False
         if self.is_spelled:
-            return any(_sealed(part, self.salt) == self.value for part in Spelled(text).parts(size))
+            return any(_sealed(part, self.salt) == self.value for part in said.spelled.parts(size))
         starts = (found.start() for found in _BEGINNING.finditer(text, 0, len(text) - size + 1))
         return any(_sealed(text[start : start + size], self.salt) == self.value for start in starts)
 
@@ -181,17 +185,20 @@ class Outstanding:
         self.purges = tuple(sorted(distinct.values(), key=lambda purge: (purge.at, purge.told.purge)))
         self.latest = self.purges[-1].at if self.purges else None
         self._values = [purge for purge in self.purges if purge.is_of_value]
+        self._has_values = any(purge.value is not None for purge in self.purges)
 
     def applied(self, event: Event) -> Event:
         """The event, or its tombstone when a purge took it before it arrived."""
         if self.latest is None or event.at > self.latest or is_tombstone(event):
             return event
-        taken = next((purge for purge in self.purges if purge.fits(event)), None)
+        said = [Said(text) for text in _strings(event)] if self._has_values else None
+        taken = next((purge for purge in self.purges if purge.fits(event, said)), None)
         return event if taken is None else tombstone(event, taken.told)
 
     def asserted(self, text: str) -> Purge | None:
         """The purge of a value that this text holds: what was taken away does not come back by being said again."""
-        return next((purge for purge in self._values if purge.is_in(text)), None)
+        said = Said(text)
+        return next((purge for purge in self._values if purge.is_in(said)), None)
 
 
 def may_stand_for(stored: Event, event: Event) -> bool:
@@ -314,6 +321,17 @@ class Spelled:
     def parts(self, size: int) -> Iterator[str]:
         """Every run of whole words with so many letters."""
         return (self.letters[begin : begin + size] for begin in self._begins if begin + size in self._ends)
+
+
+class Said:
+    """A text that is looked through for several values. Its letters are found once: that is most of the work."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def spelled(self) -> Spelled:
+        return Spelled(self.text)
 
 
 _LETTERS = re.compile(r"[^\W_]+")

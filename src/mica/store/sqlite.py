@@ -89,6 +89,7 @@ class SqliteStore:
 
     append = threaded(SqliteCore.append)
     event = threaded(SqliteCore.event)
+    events_of = threaded(SqliteCore.events_of)
     event_at = threaded(SqliteCore.event_at)
     events = threaded(SqliteCore.events)
     log = threaded(SqliteCore.log)

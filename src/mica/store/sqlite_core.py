@@ -168,6 +168,10 @@ class SqliteCore:
             row = self._row_of(self._words.known_key(identifier))
             return None if row is None else self._event(row)
 
+    def events_of(self, identifiers: Sequence[EventId]) -> list[Event]:
+        with self._reading():
+            return [event for event in map(self.event, dict.fromkeys(identifiers)) if event is not None]
+
     def event_at(self, position: int) -> Event | None:
         with self._reading():
             return next(iter(self._at([position])), None)

@@ -25,6 +25,7 @@ COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_se
     parent_sequence, depth, origin, error, data, payload"""  # of an event, in the order of `Row`
 MODE = 0o600  # of a new file: what an agent saw is its owner's business. SQLite gives the log the mode of the file
 OPEN_RETRY_S = 0.005
+CHECKPOINT_PAGES = 4_000  # 16 MB of log before it goes into the file: what is written again and again goes there once
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 APPLICATION_ID = 0x6D696361  # "mica" in the file's header: a foreign database is never written to
 
@@ -89,6 +90,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "full")
     connection.pragma("foreign_keys", "on")
+    connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     if version == len(files):
         return
     connection.execute("BEGIN IMMEDIATE")

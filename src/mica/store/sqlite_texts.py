@@ -15,7 +15,7 @@ from mica.store.encoding import Together, remember
 from mica.store.protocol import affordable, beside, orphaned_texts, stale_texts
 from mica.store.sqlite_file import Row, as_json
 from mica.store.sqlite_words import Words
-from mica.words import terms_of, words
+from mica.words import words
 
 TOGETHER_MARKS_MAX = 200_000  # of sessions whose order is remembered, about 30 MB
 
@@ -27,17 +27,22 @@ CONTAINING = """SELECT position FROM postings JOIN terms ON terms.id = postings.
 def index(connection: apsw.Connection, interned: Words, events: Iterable[tuple[int, Event]]) -> None:
     """Make the text of these events, each with its position, findable."""
     texts: list[Row] = []
-    postings: list[Row] = []
-    known = interned.numbers["terms"]
+    found: list[tuple[int, list[str]]] = []
     for position, event in events:
         text = searchable_text(event)
         if text is None:
             continue
-        found, session = words(text), event.context.session
+        session = event.context.session
         number = None if session is None else interned.number("sessions", session)
-        texts.append((position, number, microseconds(event.at), len(found), event.name == MARK, event.id))
-        for term, count in Counter(terms_of(found)).items():
-            postings.append((known.get(term) or interned.number("terms", term), position, count))
+        found.append((position, words(text)))
+        texts.append((position, number, microseconds(event.at), len(found[-1][1]), event.name == MARK, event.id))
+    term_number = interned.term_numbers(set().union(*(each for _, each in found))).__getitem__
+    postings = [
+        (term, position, count)
+        for position, each in found
+        for term, count in Counter(map(term_number, each)).items()
+        if term
+    ]
     connection.executemany(
         """INSERT INTO texts (position, session, at, length, is_mark)
         VALUES (?, ?, ?, ?, ? AND NOT EXISTS (SELECT 1 FROM retractions WHERE retracted = ?))""",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from itertools import count
+
 import apsw
 
 from mica.model import Context, EventId, WriterId, event_id, split_id
-from mica.store.encoding import labels_of, labels_text, remember
-from mica.store.sqlite_file import Key, Row
+from mica.store.encoding import CACHE_ENTRIES_MAX, labels_of, labels_text, remember
+from mica.store.sqlite_file import Key, Row, as_json
+from mica.words import term_of
 
 
 class Words:
@@ -17,7 +21,8 @@ class Words:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self.numbers: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}, "terms": {}}  # known
+        self.numbers: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}}  # known
+        self._term_numbers: dict[str, int] = {}  # of words as they are written
         self.highest_number = 0  # of a word that a purge took
         self._words: dict[tuple[str, int], str] = {}
         self._context_numbers: dict[Context, int] = {}
@@ -29,6 +34,7 @@ class Words:
         self._words.clear()
         self._context_numbers.clear()
         self._contexts.clear()
+        self._term_numbers.clear()
         for known in self.numbers.values():
             known.clear()
 
@@ -39,16 +45,35 @@ class Words:
         known = self.numbers[table]
         if (number := known.get(word)) is not None:
             return number
-        column = "term" if table == "terms" else "name"
-        row = self._connection.execute(f"SELECT id FROM {table} WHERE {column} = ?", (word,)).fetchone()
+        row = self._connection.execute(f"SELECT id FROM {table} WHERE name = ?", (word,)).fetchone()
         if row is None:
             new = (self._next_number(table), word)
-            self._connection.execute(f"INSERT INTO {table} (id, {column}) VALUES (?, ?)", new)
+            self._connection.execute(f"INSERT INTO {table} (id, name) VALUES (?, ?)", new)
             number = self._connection.last_insert_rowid()
         else:
             number = row[0]
         remember(known, word, number)
         return number
+
+    def term_numbers(self, found: Iterable[str]) -> Mapping[str, int]:
+        """The numbers of the terms of these words, made if need be; 0 where a word has no term."""
+        numbers = self._term_numbers
+        if len(numbers) > CACHE_ENTRIES_MAX:
+            numbers.clear()
+        fresh = {word: term_of(word) for word in found if word not in numbers}
+        if fresh:
+            known: dict[str, int] = {"": 0}
+            asked = as_json(sorted({*fresh.values()} - {""}))
+            statement = "SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))"
+            known.update(self._connection.execute(statement, (asked,)))
+            made = [term for term in dict.fromkeys(fresh.values()) if term not in known]
+            if made:
+                first = max(int(self._one("SELECT coalesce(max(id), 0) FROM terms", ())[0]), self.highest_number) + 1
+                known.update(zip(made, count(first)))
+                rows = [(known[term], term) for term in sorted(made)]  # as the index of terms is
+                self._connection.executemany("INSERT INTO terms (id, term) VALUES (?, ?)", rows)
+            numbers.update((word, known[term]) for word, term in fresh.items())
+        return numbers
 
     def key(self, identifier: EventId) -> Key:
         """An id in numbers, made if need be."""

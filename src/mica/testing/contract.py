@@ -24,6 +24,16 @@ TOLD = Tombstone(purge=build(1_000).id, reason="leaked")
 class StoreContract(CrystalContract, TrailContract):
     """Inherit, and give a fixture `store` that yields a new, empty store."""
 
+    async def test_many_events_are_read_at_once_in_the_order_asked(self, store: Store) -> None:
+        """B-13: each once, those that are not there left out."""
+        events = [build(number) for number in range(1, 5)]
+        await store.append(events)
+
+        found = await store.events_of([events[2].id, build(99).id, events[0].id, events[2].id])
+
+        assert [event.id for event in found] == [events[2].id, events[0].id]
+        assert await store.events_of([]) == []
+
     # -- Append -----------------------------------------------------------------------------------------------
 
     async def test_what_was_appended_reads_back_equal(self, store: Store) -> None:
@@ -358,7 +368,7 @@ class StoreContract(CrystalContract, TrailContract):
         assert found == {"cooki": (whole[0], whole[2]), "unheard": ()}
 
     async def test_vectors_are_kept_for_marks_and_read_latest_first(self, store: Store) -> None:
-        """K-59: what a model made of marks is kept with its name, and never mixed with another's."""
+        """K-34, K-59: what a model made of marks is kept with its name, and never mixed with another's."""
         await store.append([build(number, "mark", {"text": f"mark {number}"}) for number in (1, 2, 3)])
         await store.append([build(4, "tool.ran", {"text": "no mark"})])
 

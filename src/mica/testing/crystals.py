@@ -360,7 +360,7 @@ class CrystalContract:
         assert await store.above([]) == {}
 
     async def test_the_words_of_crystals_are_known_apart_from_those_of_marks(self, store: Store) -> None:
-        """B-51: of those that fit, at their positions, with everything that they say."""
+        """B-65: of those that fit, at their positions, with everything that they say."""
         marks = [build_mark(1), build_mark(2)]
         first = build_crystal(3, draft_of(marks[:1], said="the cookie jar"))
         draft = draft_of(marks, said="a cookie", supersedes=[first])

@@ -47,7 +47,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def server_words(self) -> tuple[str, ...]:
         """The words that start the MCP server; `-P` keeps a project's own modules out of it."""
-        return self.python, "-P", "-m", "mica", "mcp"
+        return self.python, "-P", "-m", "mica.mcp"
 
     @property
     def server(self) -> dict[str, object]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+
+import msgspec
 
 from mica.crystals import Crystal, CrystalQuery, crystal_of, in_one_piece
 from mica.model import MARK, EventId, Mark, Passage, mark_of
@@ -53,7 +55,7 @@ class Crystals:
             latest = max(folded, key=lambda crystal: (crystal.end_at, crystal.number), default=None)
             if latest is None:
                 break
-            events = [event for each in latest.sources if (event := await self._store.event(each)) is not None]
+            events = await self._store.events_of(latest.sources)
             beneath = [mark_of(event) if event.name == MARK else crystal_of(event) for event in events]
             more = sum(map(_cost, beneath)) - _cost(latest)
             if more > left:
@@ -64,7 +66,8 @@ class Crystals:
 
     async def _answering(self, question: Question) -> list[Passage]:
         wanted = frozenset(terms(question.query))
-        found = await self._store.crystals(CrystalQuery(is_stale=False, limit=CRYSTALS_MAX))
+        latest = CrystalQuery(is_stale=False, limit=CRYSTALS_MAX)
+        found = await saying(self._store, wanted, latest)
         weight = question.recency_weight
         scored = [
             (weight * recency(crystal.end_at, question.now) + (1 - weight) * relevance, crystal)
@@ -100,6 +103,14 @@ def relevant(crystal: Crystal, wanted: frozenset[str], query: str) -> float:
     asked = words(query)
     is_phrase = len(asked) > 1 and f" {' '.join(asked)} " in f" {' '.join(words(said))} "
     return min(1.0, share + (PHRASE if is_phrase and share else 0.0))
+
+
+async def saying(store: Store, wanted: Collection[str], query: CrystalQuery) -> list[Crystal]:
+    """The crystals that fit and have one of these terms; whether a crystal is stale is asked of those alone."""
+    of_any = msgspec.structs.replace(query, is_stale=None)
+    said = await store.crystal_postings(sorted(wanted), of_any) if wanted else {}
+    positions = frozenset(posting.position for found in said.values() for posting in found)
+    return await store.crystals(msgspec.structs.replace(query, positions=positions, limit=None)) if positions else []
 
 
 def speaking(crystals: Iterable[Crystal], query: str) -> list[Crystal]:

@@ -1,0 +1,19 @@
+"""`python -m mica.mcp`: `mica mcp` as clients start it, without the other commands that would have to be loaded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mica.mcp.project import Project
+from mica.mcp.stdio import serve
+from mica.settings import Settings, load_settings
+from mica.store.space import space_of
+
+
+def place(directory: Path) -> tuple[Path | str, Settings]:
+    settings = load_settings()
+    return settings.store or space_of(directory, home=settings.home).file, settings
+
+
+serve(lambda: Project(place, root=None, environment=os.environ))

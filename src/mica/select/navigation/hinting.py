@@ -1,0 +1,127 @@
+"""What a hook may offer at a prompt, where there is no time to rank: counts of words and files, judged beforehand.
+
+A hook has some milliseconds and the prompt. It adds weights of the prompt's words to each file's prior; both are
+counted here from the tasks of the space. Whether it speaks is decided by the same history: each task is scored with the
+counts of those before it, and the gate is the score from which lists would have saved most, their cost counted (A-18).
+A history in which they never saved anything gives no hints at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from mica import hook
+from mica.observe.spool import Hints, Place
+from mica.select.replaying import saved
+from mica.walks import Walk
+
+PLACES_MAX = 200  # files that are offered at all: those of most tasks
+TASKS_MAX = 2_000  # the latest that are counted
+TASK_FILES_MAX = 25  # a task with more files says nothing of any of them
+TERMS_MAX = 20_000  # words that point somewhere; the file of hints stays below a megabyte
+TOGETHER_MIN = 2  # tasks that a word and a file have in common
+SHRINK = 0.5  # words of one prompt go together: each counts for half
+PSEUDO = 2.0  # tasks with a word, of the file's own rate, that are added to what was seen
+SPOKEN_MIN = 8  # offers that the history must have had for a verdict
+LINE_TOKENS = 14  # what a line of an offer costs, about, and its head
+HEAD_TOKENS = 12
+
+
+class Counts:
+    """How often files were needed, by the words of the prompts."""
+
+    def __init__(self) -> None:
+        self.tasks = 0
+        self.files: Counter[str] = Counter()
+        self.words: Counter[str] = Counter()
+        self.together: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def learn(self, walk: Walk) -> None:
+        touched = walk.touched
+        if not touched or len(touched) > TASK_FILES_MAX:
+            return
+        self.tasks += 1
+        self.files.update(touched)
+        for word in set(hook.terms(walk.prompt)):
+            self.words[word] += 1
+            self.together[word].update(touched)
+
+    def prior(self, path: str) -> float:
+        share = (self.files[path] + 0.5) / (self.tasks + 1)
+        return math.log(share / (1 - min(share, 0.99)))
+
+    def weight(self, word: str, path: str) -> float:
+        """What a word adds to the log-odds of a file: how much likelier the file is with it."""
+        seen = self.together[word][path]
+        if seen < TOGETHER_MIN:
+            return 0.0
+        share = (self.files[path] + 0.5) / (self.tasks + 1)
+        given = (seen + PSEUDO * share) / (self.words[word] + PSEUDO)
+        return max(0.0, SHRINK * math.log(given / share))
+
+    def best(self, prompt: str) -> list[tuple[float, str]]:
+        """The files that a hook would offer, with their scores."""
+        scores = {path: self.prior(path) for path, _ in self.files.most_common(PLACES_MAX)}
+        for word in set(hook.terms(prompt)):
+            for path in self.together.get(word, ()):
+                if path in scores:
+                    scores[path] += self.weight(word, path)
+        ranked = sorted(scores.items(), key=lambda scored: (-scored[1], scored[0]))
+        return [(score, path) for path, score in ranked[: hook.OFFERS_MAX]]
+
+
+def hints(walks: Sequence[Walk], *, exists: Callable[[str], bool], holdout: float) -> Hints | None:
+    """What a hook may say; None where the history does not show that saying it pays."""
+    counts, trials = Counts(), []
+    for walk in sorted(walks[-TASKS_MAX:], key=lambda walk: (walk.ended_at, walk.id)):
+        if walk.prompt and walk.steps and not hook.names_path(walk.prompt):
+            trials.append((walk, counts.best(walk.prompt)))
+        counts.learn(walk)
+    gate = gate_of(trials)
+    if gate is None:
+        return None
+    paths = [path for path, _ in counts.files.most_common() if exists(path)][:PLACES_MAX]
+    numbers = {path: number for number, path in enumerate(paths)}
+    return Hints(
+        places=tuple(_place(path, counts) for path in paths),
+        terms=dict(_weights(counts, numbers, counts.words)),
+        gate=gate,
+        holdout=holdout,
+    )
+
+
+def gate_of(trials: Iterable[tuple[Walk, Sequence[tuple[float, str]]]]) -> float | None:
+    """The score from which lists would have saved most, their cost counted; None if they never saved anything."""
+    scored = [(best[0][0], walk, best) for walk, best in trials if best]
+    scored.sort(key=lambda trial: -trial[0])
+    gate, net, most = None, 0, 0
+    for number, (score, walk, best) in enumerate(scored, 1):
+        offered = [path for reached, path in best if reached >= score]
+        net += saved(walk, offered)[0] - HEAD_TOKENS - LINE_TOKENS * len(offered)
+        if net > most and number >= SPOKEN_MIN:
+            gate, most = score, net
+    return gate
+
+
+def _place(path: str, counts: Counts) -> Place:
+    tasks = f"{counts.files[path]} of {counts.tasks} tasks"
+    return Place(path=path, text=f"- {' '.join(path.split())} ({tasks})", prior=round(counts.prior(path), 3))
+
+
+def _weights(
+    counts: Counts, numbers: dict[str, int], words: Collection[str]
+) -> Iterable[tuple[str, tuple[tuple[int, float], ...]]]:
+    made = 0
+    for word in sorted(words, key=lambda word: (-counts.words[word], word)):
+        added = [
+            (numbers[path], round(weight, 3))
+            for path in sorted(counts.together[word])
+            if path in numbers and (weight := counts.weight(word, path)) > 0
+        ]
+        if added:
+            made += 1
+            yield word, tuple(added)
+        if made >= TERMS_MAX:
+            return

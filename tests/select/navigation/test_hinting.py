@@ -1,0 +1,107 @@
+"""What hooks may offer at a prompt: only what this space's own history has shown to pay."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+import mica
+from mica import hook
+from mica.model import EventId
+from mica.select.navigation.hinting import Counts, gate_of, hints
+from mica.settings import ObserveSettings, load_settings
+from mica.walks import Step, Walk
+
+BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
+
+
+def walk(number: int, prompt: str, path: str, *, searched: int) -> Walk:
+    at = BEGIN + timedelta(hours=number)
+    steps = [("search", searched, "s"), ("read", 200, "r"), ("edit", 5, "e")]
+    return Walk(
+        id=EventId(f"w{number:03}"),
+        prompt=prompt,
+        at=at,
+        ended_at=at + timedelta(minutes=5),
+        steps=tuple(
+            Step(path=path, operation=kind, tokens=tokens, call=call, at=at, event=EventId(f"{number}{call}"))  # type: ignore[arg-type]
+            for kind, tokens, call in steps
+        ),
+    )
+
+
+def history(*, searched: int) -> list[Walk]:
+    asked = [("basket shows wrong totals", "cart.py"), ("mails never reach customers", "mail.py")]
+    found = [walk(number, *asked[number % 2], searched=searched) for number in range(40)]
+    others = [
+        walk(50 + number, f"chore {number} upgrade linters", f"x{number}.cfg", searched=0) for number in range(40)
+    ]
+    return sorted(found + others, key=lambda walk: walk.id[-2:])
+
+
+def test_words_lead_to_the_files_they_led_to_before() -> None:
+    """A-18, A-42: the hook's own arithmetic finds the file of such prompts, with its reason."""
+    made = hints(history(searched=900), exists=lambda path: True, holdout=0.1)
+    assert made is not None
+    answers = as_read(made)
+    [best, *_] = hook.chosen_places(answers, "why are totals in the basket wrong")
+    assert made.places[best].path == "cart.py"
+    assert "20 of 80 tasks" in made.places[best].text
+    assert hook.chosen_places(answers, "upgrade the linter please") == []
+
+
+def test_a_history_in_which_lists_cost_more_than_they_save_gives_no_hints() -> None:
+    """A-18, TA-06: speaking must have paid here, the cost counted; else nothing is said."""
+    assert hints(history(searched=3), exists=lambda path: True, holdout=0.1) is None
+    assert hints(history(searched=900)[:5], exists=lambda path: True, holdout=0.1) is None
+    assert hints([], exists=lambda path: True, holdout=0.1) is None
+
+
+def test_what_is_gone_is_never_offered() -> None:
+    """TA-11: a file that is no longer there has no place among the hints."""
+    made = hints(history(searched=900), exists=lambda path: path != "cart.py", holdout=0.1)
+    assert made is not None
+    assert "cart.py" not in [place.path for place in made.places]
+    assert made.places[0].path == "mail.py"
+
+
+def test_the_gate_is_judged_by_what_was_known_before_each_task() -> None:
+    """TA-01: a trial never sees its own files; the first of each kind finds nothing."""
+    counts = Counts()
+    assert counts.best("basket shows wrong totals") == []
+    counts.learn(walk(1, "basket shows wrong totals", "cart.py", searched=900))
+    assert [path for _, path in counts.best("anything")] == ["cart.py"]
+    assert gate_of([]) is None
+
+
+async def test_an_ingest_renders_hints_only_where_they_pay(tmp_path: Path) -> None:
+    """A-18, A-47: offers follow from the log, and can be switched off."""
+    root = tmp_path / "shop"
+    root.mkdir()
+    (root / "cart.py").write_text("x")
+    async with mica.open(tmp_path / "shop.db") as memory:
+        memory.emit("session.started", {"cwd": str(root)})
+        for number in range(12):
+            memory.walk(
+                "basket shows wrong totals",
+                [
+                    {"path": "cart.py", "operation": "search", "tokens": 900},
+                    {"path": "cart.py", "operation": "read", "tokens": 50},
+                ],
+                session=f"s{number}",
+            )
+        await memory.durable()
+        await memory.events()
+        made = await memory._hints()
+        assert made is not None
+        assert [place.path for place in made.places] == ["cart.py"]
+    silent = msgspec.structs.replace(load_settings(), observe=ObserveSettings(offers=False))
+    async with mica.open(tmp_path / "shop.db", settings=silent) as memory:
+        assert await memory._hints() is None
+
+
+def as_read(made: object) -> dict[str, object]:
+    answers: dict[str, object] = msgspec.json.decode(msgspec.json.encode(made))
+    return answers
