@@ -87,6 +87,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     id: str
+    repository: str = ""  # its wall: nothing is learned from another
     split: str
     query: int | None
     tree: str | None
@@ -113,6 +114,7 @@ def read_sessions(path: Path) -> list[Session]:
     return [
         Session(
             id=each["session_id"],
+            repository=each.get("repo") or "",
             split=each["split"],
             query=each.get("query_task"),
             tree=each.get("tree"),
@@ -255,9 +257,10 @@ class Walked:
         for each in moments(self.data.sessions):
             session = self.data.sessions[each.session]
             if each.order == 2:
-                if session.tree is None:
+                if session.tree in self.data.trees:
+                    self._move_tree(session.tree)
+                elif session.split != "test":
                     continue
-                self._move_tree(session.tree)
                 started = time.perf_counter()
                 asked = self.navigator.ask(self._question(each))
                 places = self.navigator.places(asked, limit=OFFERED)
@@ -712,8 +715,15 @@ def write_rankings(answers: Sequence[Answer], path: Path) -> None:
 
 
 def run(data: Data, options: argparse.Namespace) -> dict[str, float]:
-    walked = Walked(data)
-    answers = list(walked.answers())
+    answers: list[Answer] = []
+    learn_ms: list[float] = []
+    files = 0
+    for repository in dict.fromkeys(session.repository for session in data.sessions):
+        own = [session for session in data.sessions if session.repository == repository]
+        walked = Walked(msgspec.structs.replace(data, sessions=own))
+        answers += walked.answers()
+        learn_ms += walked.learn_ms
+        files = max(files, len(walked.navigator.tree))
     ours = rows_of(answers, lambda answer: [path for path, _ in answer.asked.ranked])
     by_hand = rows_of(
         answers,
@@ -728,7 +738,7 @@ def run(data: Data, options: argparse.Namespace) -> dict[str, float]:
     taken = [answer.ms for answer in answers]
     print(
         f"\n  a question p50 {percentile(taken, 0.5):.1f} ms, p95 {percentile(taken, 0.95):.1f} ms at"
-        f" {len(walked.navigator.tree)} files; a task learned in {percentile(walked.learn_ms or [0.0], 0.5):.1f} ms"
+        f" {files} files; a task learned in {percentile(learn_ms or [0.0], 0.5):.1f} ms"
     )
     if options.out:
         write_rankings(answers, options.out)

@@ -223,6 +223,55 @@ def test_the_digest_benchmark_runs_without_data(
     assert {"score_5", "score_10", "coverage_10", "grounded", "asked"} <= numbers.keys()
 
 
+# -- Navigation -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def navigation(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("navigation")
+
+
+def test_the_navigation_benchmark_runs_without_data(
+    navigation: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """M-11: rankings are written as the scorer of held-out data reads them."""
+    out = tmp_path / "rankings.jsonl"
+    monkeypatch.setattr("sys.argv", ["navigation.py", "--quick", "--out", str(out)])
+
+    navigation.main()
+
+    numbers = msgspec.json.decode(capsys.readouterr().out.splitlines()[-1], type=dict[str, float])
+    bars = "session_r10 task_r5 task_r10 human_r10 mrr ece replay_net_change replay_share_losing".split()
+    assert set(bars) <= numbers.keys()
+    rankings = [msgspec.json.decode(line) for line in out.read_bytes().splitlines()]
+    assert {"set", "session", "task", "ranking"} == set(rankings[0])
+    assert {each["task"] for each in rankings} == {None, 0}
+
+
+def test_a_prompt_is_asked_with_nothing_of_its_future(navigation: ModuleType) -> None:
+    """M-11: sessions that come later change no ranking of an earlier one."""
+
+    def rankings(data: object) -> list[object]:
+        return [answer.asked.ranked for answer in navigation.Walked(data).answers()]
+
+    whole = navigation.made_up()
+    part = msgspec.structs.replace(whole, sessions=whole.sessions[:2])
+
+    assert rankings(part) == rankings(whole)[:2]
+
+
+def test_what_a_list_saves_is_counted_by_two_rules(navigation: ModuleType) -> None:
+    """M-18: all searches, or only those whose every new file was named."""
+    session = navigation.made_up().sessions[0]
+    before = navigation.before_edit(session)
+
+    assert (before.tokens, before.search_tokens) == (720, 120)
+    assert before.saved(["auth/session.py"]) == before.saved_carefully(["auth/session.py"]) == 0
+    both = ["auth/session.py", "auth/redirect.py"]
+    assert before.saved(both) == before.saved_carefully(both) == 120
+
+
 @pytest.fixture
 def conversations(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(BENCH))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Sequence
 
 import msgspec
 
@@ -62,7 +62,7 @@ def candidates(found: Signals, tree: Tree) -> Candidates:
 
 def _ranked(scores: Scores) -> dict[str, int]:
     """The best files with their places from 0; those with the same score share the first of their places."""
-    best: Sequence[tuple[str, float]] = sorted(scores.items(), key=lambda each: (-each[1], each[0]))[:CANDIDATES_EACH]
+    best = heapq.nsmallest(CANDIDATES_EACH, scores.items(), key=lambda each: (-each[1], each[0]))
     places: dict[str, int] = {}
     last, place = math.nan, 0
     for index, (path, score) in enumerate(best):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -92,7 +93,7 @@ class Texts:
 
     def ask(self, asked: Mapping[str, int]) -> Votes:
         scores = self._field.scores(asked)
-        best = sorted(scores.items(), key=lambda each: (-each[1], -each[0]))[: self._votes]
+        best = heapq.nsmallest(self._votes, scores.items(), key=lambda each: (-each[1], -each[0]))
         votes: dict[str, float] = {}
         loudest: dict[str, tuple[float, int]] = {}
         for number, score in best:
@@ -181,7 +182,7 @@ class Past:
 
     def walk(self, seeds: Mapping[str, float]) -> dict[str, float]:
         """Files read together with the seeds, and with those; a file that everything is read with counts for less."""
-        best = sorted(seeds.items(), key=lambda each: (-each[1], each[0]))[:SEEDS]
+        best = heapq.nsmallest(SEEDS, seeds.items(), key=lambda each: (-each[1], each[0]))
         total = math.fsum(weight for _, weight in best) or 1.0
         here = {path: weight / total for path, weight in best}
         found: dict[str, float] = {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from mica.select.navigation.fields import counted
 from mica.select.navigation.mentions import Mentions, mentions
-from mica.select.navigation.past import Past, Votes
+from mica.select.navigation.past import SEEDS, Past, Votes
 from mica.select.navigation.tree import Tree
 from mica.words import terms
 
@@ -77,7 +78,7 @@ def signals(tree: Tree, past: Past, question: Question) -> Signals:
     }
     seeds = weighed(scores, {"path_mention": 1.0, "content": 1.0, "prompts": 1.0, "session": 0.5})
     scores["walk"] = tree.only(past.walk(seeds))
-    best = sorted(seeds, key=lambda path: (-seeds[path], path))[:6]
+    best = heapq.nsmallest(SEEDS, seeds, key=lambda path: (-seeds[path], path))
     scores["sibling"] = tree.only(tree.siblings(best))
     return Signals(
         scores=scores,
