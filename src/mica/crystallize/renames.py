@@ -12,7 +12,7 @@ import msgspec
 
 from mica.errors import InvalidInput
 
-COMMITS_MAX = 20_000  # of which renames are asked: a second of git
+COMMITS_MAX = 20_000  # of which renames are asked; GIT_S_MAX ends it earlier where that takes long
 GIT_S_MAX = 10.0
 
 _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./@{}^~-]*")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PARSED_BYTES_MAX = 1_000_000  # a tenth of a second; larger files are generated, and nobody reads them by symbol
 PARSED_S_MAX = 0.5  # text that is no code at all takes a parser quadratic time
-NESTED_MAX = 300  # brackets; some grammars take hours at 100,000, and 10,000 open `<` overflow the C stack of two
+NESTED_MAX = 300  # brackets; some grammars take minutes at 100,000, and 20,000 open `<` overflow the C stack of two
 DECLARATORS_MAX = 8  # a function that returns a pointer to a function …
 NAME_MAX = 200  # characters
 TEXT_MAX = 16_000_000  # characters; beyond, a file has no symbols
