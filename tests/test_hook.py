@@ -271,7 +271,7 @@ SHAPES = {
 
 @pytest.mark.parametrize(("client", "event"), SHAPES)
 def test_the_start_of_a_session_is_answered_in_the_shape_of_its_client(agent: Agent, client: str, event: str) -> None:
-    """A-18, TA-15: one key too many and Codex drops it all; the same input gives the same bytes."""
+    """U-14, A-18, TA-15: one key too many and Codex drops it all; the same input gives the same bytes."""
     agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1"))
 
     first, second = agent.tell(client, event, source="startup"), agent.tell(client, event, source="startup")
