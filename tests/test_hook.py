@@ -508,3 +508,67 @@ def test_without_a_command_nothing_is_started(agent: Agent) -> None:
     assert silent(agent.tell("claude", "SessionStart"))
     (agent.data / "ingest-command").write_text("/not/there\ningest\n")
     assert silent(agent.tell("claude", "SessionStart"))
+
+
+# -- The read gate ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gated(agent: Agent) -> Agent:
+    """An agent whose user has switched the read gate on, with a file of sixty lines that was shown from 10 to 30."""
+    config = agent.home / ".config" / "mica"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text("[observe]\nread_gate = true\n")
+    (agent.project / "cart.py").write_text("".join(f"line {number}\n" for number in range(1, 61)))
+    assert _read(agent, "PreToolUse", offset=10, limit=21) == ""
+    assert _read(agent, "PostToolUse", offset=10, limit=21) == ""
+    return agent
+
+
+def _read(agent: Agent, event: str, *, offset: int | None = None, limit: int | None = None, **more: object) -> str:
+    path = str(agent.project / "cart.py")
+    file = {"filePath": path, "startLine": offset or 1, "numLines": limit or 61, "totalLines": 61}
+    given = {"file_path": path, "offset": offset, "limit": limit}
+    payload = {"tool_name": "Read", "tool_input": given, "tool_response": {"type": "text", "file": file}, **more}
+    return agent.tell("claude", event, **payload).stdout.decode()
+
+
+def test_a_read_of_lines_that_were_shown_and_have_not_changed_is_refused(gated: Agent) -> None:
+    """A-39: opt-in; the reason names the lines, and the read itself stays observed once."""
+    refused = json.loads(_read(gated, "PreToolUse", offset=12, limit=5))["hookSpecificOutput"]
+    assert refused["permissionDecision"] == "deny"
+    assert "Lines 12-16" in refused["permissionDecisionReason"]
+    assert len(gated.lines()) == 1
+
+
+def test_a_read_that_shows_anything_new_goes_on(gated: Agent) -> None:
+    """A-39: one line more, the whole file, another window, or a changed file."""
+    assert _read(gated, "PreToolUse", offset=12, limit=20) == ""
+    assert _read(gated, "PreToolUse") == ""
+    assert _read(gated, "PreToolUse", offset=12, limit=5, agent_id="a1") == ""
+    assert _read(gated, "PreToolUse", offset=12, limit=5, session_id="s2") == ""
+    (gated.project / "cart.py").write_text("changed\n" * 60)
+    assert _read(gated, "PreToolUse", offset=12, limit=5) == ""
+
+
+@pytest.mark.parametrize(("event", "more"), [("SessionStart", {"source": "compact"}), ("PreCompact", {})])
+def test_what_a_window_no_longer_holds_may_be_read_again(gated: Agent, event: str, more: dict[str, str]) -> None:
+    """A-39: after a compaction nothing counts as shown."""
+    gated.tell("claude", event, **more)
+    assert _read(gated, "PreToolUse", offset=12, limit=5) == ""
+
+
+def test_the_gate_is_off_unless_somebody_switches_it_on(agent: Agent) -> None:
+    """A-39: by default no read is ever refused, and nothing is kept for it."""
+    (agent.project / "cart.py").write_text("line\n" * 60)
+    for event in ("PostToolUse", "PreToolUse"):
+        assert _read(agent, event, offset=10, limit=5) == ""
+    assert not (agent.spools.folder / "shown").exists()
+
+
+@pytest.mark.parametrize("given", [None, [], "x", {"file_path": 7}, {"file_path": "/nowhere/at/all", "offset": "x"}])
+def test_a_strange_read_is_never_refused(gated: Agent, given: object) -> None:
+    """TA-15: whatever a newer client sends, the read goes on."""
+    for event in ("PreToolUse", "PostToolUse"):
+        told = gated.tell("claude", event, tool_name="Read", tool_input=given, tool_response={"file": {"startLine": 1}})
+        assert (told.stdout, told.stderr, told.returncode) == (b"", b"", 0)

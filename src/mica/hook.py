@@ -24,6 +24,7 @@ CHILD_PAUSE_S = 30  # between two children at the ends of turns
 
 HOOKS = b"-hooks"  # behind the name of a space's file: the folder of all that is below
 SPOOL, FAILURES, OFF, NO_PROMPTS = b"spool", b"failures.jsonl", b"off", b"no-prompts"
+SHOWN = b"shown"  # lines that sessions were shown, where the read gate is on
 SESSION_ANSWER, PROMPT_ANSWER, CHILD = b"session.json", b"prompt.json", b"child"
 COMMAND = b"ingest-command"  # in the data folder: the words that start the ingest child, one on each line
 
@@ -89,10 +90,18 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
         client = "cursor"  # it runs Claude's hooks too; told as its own, what it says twice is stored once
     here.client, event = client, event or _text(payload, "hook_event_name", "k", "_event")
     directory = project or _directory(payload) or directory
-    if _is_off(here, directory, settings) or event in PASSED_OVER:
+    if _is_off(here, directory, settings):
         return ""
     here.event, here.directory = event, directory
     session = session_of(payload)
+    if settings.get(b"read_gate") == b"true" and client == "claude":
+        try:
+            if told := _read_gate(here, payload, session):
+                return told
+        except (OSError, TypeError, ValueError) as error:  # the read goes on, and is observed
+            _record(here, error)
+    if event in PASSED_OVER:
+        return ""
     answer, offered = _answer(here, payload, session)
     keeps_prompts = settings.get(b"prompts") != b"false" and not _exists(here.hooks + b"/" + NO_PROMPTS)
     line: dict[str, object] = {
@@ -146,7 +155,7 @@ def _configured(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, byt
     shared = user + b"/Library/Application Support/mica" if sys.platform == "darwin" else b""
     folder = shared or (environment.get(b"XDG_CONFIG_HOME") or user + b"/.config") + b"/mica"
     found = _settings(_contents(environment.get(b"MICA_CONFIG") or folder + b"/config.toml", limit=2**20))
-    for name in (b"enabled", b"prompts"):
+    for name in (b"enabled", b"prompts", b"read_gate"):
         if value := environment.get(b"MICA_OBSERVE_" + name.upper()):
             found[name] = b"false" if value.lower() in (b"0", b"false", b"no", b"off") else b"true"
     home = environment.get(b"MICA_HOME") or found.get(b"home")
@@ -156,7 +165,7 @@ def _configured(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, byt
 
 
 def _settings(text: bytes | None) -> dict[bytes, bytes]:
-    """The few settings that hooks obey, from lines of TOML: `home`, and `enabled` and `prompts` of `[observe]`."""
+    """The few settings that hooks obey, from lines of TOML: `home`, and three of `[observe]`."""
     found: dict[bytes, bytes] = {}
     section = b""
     for line in (text or b"").splitlines():
@@ -165,7 +174,7 @@ def _settings(text: bytes | None) -> dict[bytes, bytes]:
             continue
         key, is_set, value = line.partition(b"=")
         name = (section + key.strip()).replace(b" ", b"")
-        if is_set and name in (b"home", b"observe.enabled", b"observe.prompts"):
+        if is_set and name in (b"home", b"observe.enabled", b"observe.prompts", b"observe.read_gate"):
             value = value.strip()
             quote = value[:1]
             inside = value[1:].partition(quote)[0] if quote in (b'"', b"'") else value.partition(b"#")[0].strip()
@@ -395,6 +404,58 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
         return "", {**offered, "held_out": True}
     text = "\n".join([_text(made, "head"), *(_text(places[index], "text") for index in chosen)]).strip()
     return text, {**offered, "characters": len(text)}
+
+
+def _read_gate(here: Here, payload: dict[str, object], session: str) -> str:
+    """Remember which lines a Read showed; refuse one that would show nothing but those, from an unchanged file.
+
+    What a window no longer holds is forgotten: at a start, and where a conversation is compacted. A subagent has a
+    window of its own.
+    """
+    window = session + _text(payload, "agent_id")
+    shown = here.hooks + b"/" + SHOWN + b"/" + _file_name(window) + b".shown"
+    if here.event in STARTS or here.event == "PreCompact":
+        if _exists(shown):
+            posix.unlink(shown)
+        return ""
+    given = payload.get("tool_input")
+    path = _text(given, "file_path")
+    if _text(payload, "tool_name") != "Read" or not path.startswith("/") or not isinstance(given, dict):
+        return ""
+    try:
+        status = posix.stat(path.encode("utf-8", "surrogateescape"))
+    except OSError:
+        return ""  # gone meanwhile; the read says so itself
+    version = [path, status.st_mtime_ns, status.st_size]
+    if here.event == "PostToolUse":
+        response = payload.get("tool_response")
+        file = response.get("file") if isinstance(response, dict) else None
+        if isinstance(file, dict) and isinstance(first := file.get("startLine"), int):
+            span = [first, first + int(file.get("numLines") or 0) - 1, int(file.get("totalLines") or 0)]
+            line = _encode({"shown": [*version, *span]}).encode() + b"\n"
+            _append(here.hooks + b"/" + SHOWN, window, line, suffix=b".shown")
+        return ""
+    if here.event != "PreToolUse":
+        return ""
+    seen = [told for told in map(_list, (_contents(shown, limit=2**20) or b"").splitlines()) if told[:3] == version]
+    lines = {line for told in seen for line in range(told[3], told[4] + 1)}
+    total = seen[-1][5] if seen else 0
+    offset, count = given.get("offset"), given.get("limit")
+    first = max(1, offset) if isinstance(offset, int) else 1
+    wanted = range(first, min(total, first + count - 1 if isinstance(count, int) else total) + 1)
+    if not wanted or not all(line in lines for line in wanted):
+        return ""
+    reason = f"Lines {wanted[0]}-{wanted[-1]} of {path} were shown earlier in this session and have not changed since."
+    decision = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": reason}
+    return _encode({"hookSpecificOutput": decision})
+
+
+def _list(line: bytes) -> list[int]:
+    try:
+        told = _decoded(line).get("shown")
+    except (ValueError, StopIteration):
+        return []
+    return told if isinstance(told, list) and len(told) == 6 else []
 
 
 def chosen_places(made: dict[str, object], prompt: str) -> list[int]:

@@ -39,6 +39,7 @@ class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     enabled: bool = True
     prompts: bool = True  # whether what was said is kept, redacted; without it turns have no text
     excluded_tools: tuple[str, ...] = ()  # tools whose calls are not kept
+    read_gate: bool = False  # refuse a Read of lines that the session was shown and that have not changed (Claude Code)
     offers: bool = True  # paths at a prompt, where this space's own history says that they pay
     holdout: Share = 0.1  # of sessions that are told none, to measure what telling is worth
 

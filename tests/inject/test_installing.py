@@ -14,6 +14,7 @@ from mica.errors import InvalidInput
 from mica.inject import installing
 from mica.inject.clients import CLIENTS
 from mica.inject.clients.pieces import Client, Machine
+from mica.inject.clients.plugin import hooks
 from mica.inject.installing import Record, apply, install, read_record, uninstall
 
 CLAUDE = """{
@@ -382,3 +383,10 @@ def test_an_entry_is_brought_up_to_date_where_it_stands(machine: Machine, user_h
     do(machine, "opencode", away=True)
 
     assert settings.read_text() == OPENCODE.replace("// mine", "// mine, too")
+
+
+def test_reads_are_gated_only_where_that_was_asked_for(user_home: Path) -> None:
+    """A-39: without the setting no hook runs before a read."""
+    assert "PreToolUse" not in hooks(machine_of(user_home))
+    [gate] = hooks(machine_of(user_home, read_gate=True))["PreToolUse"]  # type: ignore[misc]  # JSON
+    assert gate["matcher"] == "Read"

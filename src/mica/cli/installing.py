@@ -94,6 +94,7 @@ def _machine() -> Machine:
         python=sys.executable,
         hook=Path(mica.__file__).absolute().parent / "hook.py",
         version=version("mica"),
+        read_gate=settings.observe.read_gate,
     )
 
 

@@ -227,8 +227,9 @@ class Spools:
             self.tidy(session, self.cursor(session), is_over=True)
 
     def forget_old(self) -> None:
-        """Remove cursors of sessions that nobody takes up any more."""
-        for path in self._spool.glob("*") if self._spool.is_dir() else ():
+        """Remove cursors of sessions that nobody takes up any more, and what they were shown."""
+        shown = self.folder / hook.SHOWN.decode()
+        for path in [*self._spool.glob("*"), *shown.glob("*")]:
             with suppress(OSError):
                 if path.suffix != ".jsonl" and time.time() - path.stat().st_mtime > FORGOTTEN_S:
                     path.unlink()

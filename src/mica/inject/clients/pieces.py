@@ -22,6 +22,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     python: str  # the interpreter that mica runs in
     hook: Path  # mica's hook.py: while it is there, mica is
     version: str
+    read_gate: bool = False  # whether hooks may refuse a Read that shows nothing new
 
     def folder(self, variable: str, *default: str) -> Path:
         """The folder that a variable names, else this one in the user's home."""

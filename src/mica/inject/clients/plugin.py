@@ -98,6 +98,9 @@ def hooks(machine: Machine) -> dict[str, object]:
         command = {"type": "command", "command": machine.hook_command(event), "timeout": timeout_s}
         matcher = {"matcher": TOOLS} if event.startswith("PostToolUse") else {}
         told[event] = [{**matcher, "hooks": [command]}]
+    if machine.read_gate:
+        command = {"type": "command", "command": machine.hook_command("PreToolUse"), "timeout": 5}
+        told["PreToolUse"] = [{"matcher": "Read", "hooks": [command]}]
     return told
 
 
