@@ -388,5 +388,6 @@ def test_an_entry_is_brought_up_to_date_where_it_stands(machine: Machine, user_h
 def test_reads_are_gated_only_where_that_was_asked_for(user_home: Path) -> None:
     """A-39: without the setting no hook runs before a read."""
     assert "PreToolUse" not in hooks(machine_of(user_home))
-    [gate] = hooks(machine_of(user_home, read_gate=True))["PreToolUse"]  # type: ignore[misc]  # JSON
-    assert gate["matcher"] == "Read"
+    gates = hooks(machine_of(user_home, read_gate=True))["PreToolUse"]
+    assert isinstance(gates, list)
+    assert [gate["matcher"] for gate in gates] == ["Read"]
