@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 
 from mica.errors import Backlogged, StoreUnavailable
 from mica.model import Clock, new_writer
@@ -26,8 +25,6 @@ from mica.observe.segment import UNREADABLE, Batch, Segment, Stretch, make_segme
 EVENTS_FIRST, EVENTS_MAX = 4_096, 32_768  # of a segment: quiet processes stay small, busy ones roll once a second
 HEAP_BYTES_FIRST, HEAP_BYTES_MAX = 2**20, 2**23
 GROWTH = 4  # of a segment beside the one before
-FLOOD_EVENTS = 256  # that come while one sync goes on: they do not wait for it, so the next may wait for more of them
-FLOOD_S = 0.004  # a sync costs 0.1 ms of CPU and more, however much it brings to the disk
 JOURNAL_BYTES_MAX = 2**30  # of all segments of a writer, some five million events: beyond that the store is stuck
 
 
@@ -53,7 +50,6 @@ class Journal:
     def _start(self) -> None:
         self.writer = new_writer()
         self._syncing = threading.Lock()
-        self._flooded_at = 0.0  # when a sync ended that many events came during, by the monotonic clock
         self._segments: list[Segment] = []
         self._written: Segment | None = None  # the one that `emit` writes
         self._home: Home | None = None
@@ -77,13 +73,8 @@ class Journal:
     def sync(self) -> None:
         """Return when everything emitted before survives power loss. Those who wait at once share one sync."""
         with self._syncing:
-            if monotonic() - self._flooded_at < FLOOD_S:
-                sleep(FLOOD_S)
-            segments = list(self._segments)
-            for segment in segments:
+            for segment in list(self._segments):
                 segment.sync()
-            if sum(segment.refreshed() - segment.synced for segment in segments) > FLOOD_EVENTS:
-                self._flooded_at = monotonic()
         if self._inner is not None:
             self._inner.sync()
 
