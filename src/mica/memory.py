@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from datetime import time as clock_time
@@ -109,6 +109,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
 
 IMPORTED_AT_ONCE = 1_000  # events of one append
 COMMITS_MAX = 5_000  # the latest of a repository; older ones say little of the files that are there now
+WALKED_EVENTS = 500_000  # the latest that walks are read from: years of one person's work
 TAUGHT_DAILY = 60  # tasks that a day's evolution learns from: some seconds, also where nobody planned for them
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 Preset = Literal["quick", "standard", "research", "coordinator"]
@@ -367,12 +368,16 @@ class Memory:
         if not self._settings.observe.offers:
             return None
         events = await self._store.events(EventQuery(names=WALKED, limit=TASKS_MAX * 25))
-        root = latest_directory(events)
-        if root is None:
+        directory = latest_directory(events)
+        if directory is None:
             return None
-        walks = walks_of(events)
+        root = self._folder(directory)
         return await asyncio.to_thread(
-            hints, walks, exists=lambda path: (root / path).is_file(), holdout=self._settings.observe.holdout
+            lambda: hints(
+                walks_of(events),
+                exists=lambda path: (root / path).is_file(),
+                holdout=self._settings.observe.holdout,
+            )
         )
 
     def _take_back_answers(self) -> None:
@@ -671,7 +676,7 @@ class Memory:
 
         if self._kept is None:
             return 0
-        events = await self.events(EventQuery(limit=None))
+        events = await self.events(EventQuery(names=WALKED, limit=WALKED_EVENTS))
         where = latest_directory(events) if root is None else self._folder(root)
         file = learned_file(self._kept, space=self._store.space)
         learned, taught = await asyncio.to_thread(
@@ -681,6 +686,7 @@ class Memory:
             before=load_learned(file),
             render=offer,
             prices=prices(),
+            now=self._clock(),
             limit=TAUGHT_MAX if limit is None else limit,
         )
         if taught:
@@ -1015,12 +1021,14 @@ class Memory:
     async def withdraw(self, reference: Reference, *, reason: str) -> Teaching:
         """End a teaching; it stays in the log. Raises UnknownEvent when it is none."""
         identifier = (await self.event(reference)).id
-        return await self._promoting.withdraw(identifier, reason=reason, context=self.here.context)
+        ended = await self._promoting.withdraw(identifier, reason=reason, context=self.here.context)
+        self._take_back_answers()
+        return ended
 
-    async def tick(self) -> list[Ran]:
+    async def tick(self, kinds: Collection[str] | None = None) -> list[Ran]:
         """Do what is due in this space and nobody else does; returns what was done."""
         await self._stored()
-        return await self._scheduler.tick()
+        return await self._scheduler.tick(kinds)
 
     @cached_property
     def trails(self) -> Trails:
@@ -1126,7 +1134,7 @@ class Memory:
         from mica.inject.offers import offer
         from mica.select.navigation.rewalking import rewalked
 
-        events = await self.events(EventQuery(limit=None))
+        events = await self.events(EventQuery(names=WALKED, limit=WALKED_EVENTS))
         where = latest_directory(events) if root is None else root
         return await asyncio.to_thread(
             rewalked, events, where, render=offer, prices=prices(), latest=latest, on_progress=on_progress
@@ -1144,7 +1152,7 @@ class Memory:
         now = self._clock()
         end = self._moment(until, now) or now
         events = await self.events(EventQuery(since=end - ARMS_SPAN, until=end, limit=None))
-        return report(events, period=period, until=end, prices=prices())
+        return await asyncio.to_thread(report, events, period=period, until=end, prices=prices())
 
     @property
     def space(self) -> str:

@@ -33,7 +33,7 @@ SHELL = "shell.run"
 ANSWER = "model.answer"
 OFFER = "offer"  # paths that a prompt was answered with, or would have been: {"paths", "tokens", "held_out"}
 OUTCOME = "task.outcome"  # what somebody said of a task: {"outcome": "success", "reason": …}
-WALKED = (MARK, STARTED, TURN, COMMAND, SHELL, OUTCOME, *STEPS)  # what walks are read from
+WALKED = (MARK, STARTED, TURN, COMMAND, SHELL, ANSWER, OFFER, OUTCOME, *STEPS)  # what walks are read from
 OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "partial", "unknown")
 
 

@@ -165,7 +165,7 @@ def test_killed_ingests_lose_and_double_nothing(tmp_path: Path, home: Settings) 
     for number in range(30):
         write(folder, lines(100, f"s{number}"), f"s{number}")
     words = [sys.executable, "-m", "mica", "ingest", "--store", str(tmp_path / "space.db"), "--json"]
-    environment = {**os.environ, "HOME": str(home.home.parent), "MICA_SEMANTIC": "off"}
+    environment = {**os.environ, "HOME": str(home.home.parent), "MICA_SEMANTIC": "off", "MICA_TRAILS_LEARN": "false"}
 
     for size in (1, 200_000, 400_000, 600_000):
         grown = 0
@@ -372,6 +372,35 @@ async def test_times_are_those_of_the_hook(tmp_path: Path, folder: Path, home: S
         (event,) = await memory.events(EventQuery(names=("file.read",)))
 
     assert event.at == datetime.fromtimestamp(BEGIN / 1e6, UTC).replace(microsecond=1)
+
+
+async def test_a_teaching_that_was_withdrawn_is_not_answered_any_more(
+    tmp_path: Path, spools: Spools, home: Settings
+) -> None:
+    """K-53: the next session starts without it, also before anybody renders answers anew."""
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        with memory.context(session="s1"):
+            marks = [memory.mark(f"Retries hide the error number {number} of the proxy") for number in range(12)]
+            made = await memory.commit_crystal([("Retries hide errors", [mark.id for mark in marks[:3]])])
+        teaching = await memory.promote(made.id, by="ann")
+        await memory.ingest()
+        assert spools.session_answer() is not None
+
+        await memory.withdraw(teaching.id, reason="mended")
+
+        assert spools.session_answer() is None
+
+
+def test_an_ingest_in_the_background_also_does_what_is_due(tmp_path: Path, home: Settings) -> None:
+    """A-17: where hooks are all that runs, days are evolved and sessions closed all the same."""
+    write(hooks_folder(tmp_path / "space.db"), lines(3))
+    words = [sys.executable, "-m", "mica", "--store", str(tmp_path / "space.db"), "--json"]
+    environment = {**os.environ, "HOME": str(home.home.parent), "MICA_SEMANTIC": "off"}
+    told = [
+        subprocess.run([*words[:3], command, *words[3:]], env=environment, check=True, capture_output=True).stdout
+        for command in ("ingest", "tick")
+    ]
+    assert json.loads(told[1]) == [], "nothing was left to do"
 
 
 async def test_a_store_in_memory_has_no_hooks(home: Settings) -> None:

@@ -105,7 +105,7 @@ async def mark(
     ]
     output.show(documents if lines else documents[0], for_people)
     with suppress(StoreError):  # then whoever is active next does what is due
-        await memory.tick()
+        await memory.tick(kinds=("crystallize",))  # what takes longer waits for `mica tick` or the next ingest
 
 
 @click.command()

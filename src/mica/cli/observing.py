@@ -48,6 +48,7 @@ async def ingest(memory: Memory, output: Output) -> None:
     """
     register_command(load_settings().home)
     done = await memory.ingest()
+    await memory.tick()  # nobody waits for this command: hooks start it in the background
 
     def for_people(console: Console) -> None:
         if done.is_busy:

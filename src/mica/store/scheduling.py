@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta, tzinfo
 
@@ -65,12 +65,16 @@ class Scheduler:
         self._stirred_s = asyncio.get_running_loop().time()  # a short process leaves it to others
         self._task: asyncio.Task[list[Ran]] | None = None
 
-    async def tick(self) -> list[Ran]:
-        """Run what is due and nobody else runs; returns what was run. A job that failed is tried at its next time."""
+    async def tick(self, kinds: Collection[str] | None = None) -> list[Ran]:
+        """Run what is due and nobody else runs, of these kinds or of all; returns what was run.
+
+        A job that failed is tried at its next time.
+        """
         await self._plan()
         ran: list[Ran] = []
+        chosen = [kind for kind in self._jobs if kinds is None or kind in kinds]
         while (
-            claim := await self._store.claim(self._jobs, owner=self._owner, due_by=self._clock(), lease=LEASE)
+            claim := await self._store.claim(chosen, owner=self._owner, due_by=self._clock(), lease=LEASE)
         ) is not None:
             job = self._jobs[claim.kind]
             next_at = job.after(self._clock())

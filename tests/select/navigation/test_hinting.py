@@ -10,7 +10,7 @@ import msgspec
 import mica
 from mica import hook
 from mica.model import EventId
-from mica.select.navigation.hinting import Counts, gate_of, hints
+from mica.select.navigation.hinting import hints
 from mica.settings import ObserveSettings, load_settings
 from mica.walks import Step, Walk
 
@@ -67,13 +67,21 @@ def test_what_is_gone_is_never_offered() -> None:
     assert made.places[0].path == "mail.py"
 
 
-def test_the_gate_is_judged_by_what_was_known_before_each_task() -> None:
-    """TA-01: a trial never sees its own files; the first of each kind finds nothing."""
-    counts = Counts()
-    assert counts.best("basket shows wrong totals") == []
-    counts.learn(walk(1, "basket shows wrong totals", "cart.py", searched=900))
-    assert [path for _, path in counts.best("anything")] == ["cart.py"]
-    assert gate_of([]) is None
+def test_a_task_is_scored_with_tasks_that_had_ended_and_no_others() -> None:
+    """TA-01: forty tasks that all run at once know nothing of each other; one after the other they do."""
+    alone = history(searched=900)
+    assert hints(alone, exists=lambda path: True, holdout=0.1) is not None
+    late = max(task.ended_at for task in alone) + timedelta(days=1)
+    together = [msgspec.structs.replace(task, ended_at=late) for task in alone]
+    assert hints(together, exists=lambda path: True, holdout=0.1) is None
+
+
+def test_the_gate_must_have_paid_on_tasks_after_those_that_set_it() -> None:
+    """A-18, TA-06: what saved once and lost ever since is not said, however good it looks over all."""
+    once = [walk(number, "basket shows wrong totals", "cart.py", searched=900) for number in range(9)]
+    since = [walk(20 + number, "basket shows wrong totals", f"x{number}.py", searched=0) for number in range(60)]
+    assert hints(once, exists=lambda path: True, holdout=0.1) is None
+    assert hints([*once, *since], exists=lambda path: True, holdout=0.1) is None
 
 
 async def test_an_ingest_renders_hints_only_where_they_pay(tmp_path: Path) -> None:
@@ -83,7 +91,7 @@ async def test_an_ingest_renders_hints_only_where_they_pay(tmp_path: Path) -> No
     (root / "cart.py").write_text("x")
     async with mica.open(tmp_path / "shop.db") as memory:
         memory.emit("session.started", {"cwd": str(root)})
-        for number in range(12):
+        for number in range(24):
             memory.walk(
                 "basket shows wrong totals",
                 [

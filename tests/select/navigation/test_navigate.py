@@ -165,6 +165,8 @@ async def test_tasks_teach_what_signals_are_worth(
     async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
         for _ in range(4):
             turn(memory, clock, "s1", "customers are charged twice on an invoice", "billing/invoice.py")
+        assert await memory.learn_navigation(root=root) == 0, "the last may still go on"
+        clock.move(hours=1)
         before = (await memory.navigate("charged twice", root=root))[0]
 
         taught = await memory.learn_navigation(root=root)

@@ -2,8 +2,8 @@
 
 A hook has some milliseconds and the prompt. It adds weights of the prompt's words to each file's prior; both are
 counted here from the tasks of the space. Whether it speaks is decided by the same history: each task is scored with the
-counts of those before it, and the gate is the score from which lists would have saved most, their cost counted (A-18).
-A history in which they never saved anything gives no hints at all.
+counts of those that had ended, and answered by the gate that had saved most until then (A-18). A history in which that
+would not have saved more than it cost gives no hints at all.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
+from heapq import heappop, heappush
 
 from mica import hook
+from mica.model import EventId
 from mica.observe.spool import Hints, Place
 from mica.select.replaying import saved
 from mica.walks import Walk
@@ -25,6 +28,7 @@ TOGETHER_MIN = 2  # tasks that a word and a file have in common
 SHRINK = 0.5  # words of one prompt go together: each counts for half
 PSEUDO = 2.0  # tasks with a word, of the file's own rate, that are added to what was seen
 SPOKEN_MIN = 8  # offers that the history must have had for a verdict
+GATES = tuple(quarter / 4 for quarter in range(-8, 13))  # log-odds: from 12 % to 95 %
 LINE_TOKENS = 14  # what a line of an offer costs, about, and its head
 HEAD_TOKENS = 12
 
@@ -74,35 +78,60 @@ class Counts:
 
 def hints(walks: Sequence[Walk], *, exists: Callable[[str], bool], holdout: float) -> Hints | None:
     """What a hook may say; None where the history does not show that saying it pays."""
-    counts, trials = Counts(), []
-    for walk in sorted(walks[-TASKS_MAX:], key=lambda walk: (walk.ended_at, walk.id)):
+    counts = Counts()
+    gate = Gate()
+    running: list[tuple[datetime, EventId, Walk]] = []
+    for walk in sorted(walks[-TASKS_MAX:], key=lambda walk: (walk.at, walk.id)):
+        while running and running[0][0] <= walk.at:  # what had not ended was not known
+            counts.learn(heappop(running)[2])
         if walk.prompt and walk.steps and not hook.names_path(walk.prompt):
-            trials.append((walk, counts.best(walk.prompt)))
+            gate.judge(walk, counts.best(walk.prompt))
+        heappush(running, (walk.ended_at, walk.id, walk))
+    for _, _, walk in sorted(running):
         counts.learn(walk)
-    gate = gate_of(trials)
-    if gate is None:
+    best = gate.best
+    if best is None or gate.net_tokens <= 0:
         return None
     paths = [path for path, _ in counts.files.most_common() if exists(path)][:PLACES_MAX]
     numbers = {path: number for number, path in enumerate(paths)}
     return Hints(
         places=tuple(_place(path, counts) for path in paths),
         terms=dict(_weights(counts, numbers, counts.words)),
-        gate=gate,
+        gate=best,
         holdout=holdout,
     )
 
 
-def gate_of(trials: Iterable[tuple[Walk, Sequence[tuple[float, str]]]]) -> float | None:
-    """The score from which lists would have saved most, their cost counted; None if they never saved anything."""
-    scored = [(best[0][0], walk, best) for walk, best in trials if best]
-    scored.sort(key=lambda trial: -trial[0])
-    gate, net, most = None, 0, 0
-    for number, (score, walk, best) in enumerate(scored, 1):
-        offered = [path for reached, path in best if reached >= score]
-        net += saved(walk, offered)[0] - HEAD_TOKENS - LINE_TOKENS * len(offered)
-        if net > most and number >= SPOKEN_MIN:
-            gate, most = score, net
-    return gate
+class Gate:
+    """From which score on a list is offered: what saved most so far, judged by what it did on tasks after that.
+
+    `net_tokens` is what lists would have saved, their cost counted, had each task been answered by the gate of those
+    before it.
+    """
+
+    def __init__(self) -> None:
+        self.net_tokens = 0
+        self._nets = dict.fromkeys(GATES, 0)
+        self._spoke = dict.fromkeys(GATES, 0)
+
+    @property
+    def best(self) -> float | None:
+        """None while lists have never saved anything, or too few would have been offered."""
+        enough = [gate for gate in GATES if self._spoke[gate] >= SPOKEN_MIN and self._nets[gate] > 0]
+        return max(enough, key=lambda gate: (self._nets[gate], gate), default=None)
+
+    def judge(self, walk: Walk, best: Sequence[tuple[float, str]]) -> None:
+        nets = {gate: _net(walk, [path for score, path in best if score >= gate]) for gate in GATES}
+        if self.best is not None:
+            self.net_tokens += nets[self.best] or 0
+        for gate, net in nets.items():
+            self._spoke[gate] += net is not None
+            self._nets[gate] += net or 0
+
+
+def _net(walk: Walk, offered: Sequence[str]) -> int | None:
+    """What a list of these paths saves, less what it costs; None for no list."""
+    return saved(walk, offered)[0] - HEAD_TOKENS - LINE_TOKENS * len(offered) if offered else None
 
 
 def _place(path: str, counts: Counts) -> Place:

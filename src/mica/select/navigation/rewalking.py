@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from mica.model import Event, EventId
 from mica.observe.past_trees import PastTrees
 from mica.select.navigation.gate import kind_of, listed, worth_saying
 from mica.select.navigation.index import document
+from mica.select.navigation.navigating import IDLE
 from mica.select.navigation.navigator import Asked, Learned, Navigator, Sessions
 from mica.select.navigation.past import Task
 from mica.select.navigation.places import Place
@@ -114,13 +116,16 @@ def relearned(
     before: Learned | None,
     render: Callable[[Sequence[Place]], str],
     prices: Prices,
+    now: datetime,
     limit: int = TAUGHT_MAX,
 ) -> tuple[Learned, int]:
     """What tasks have taught of signals, probabilities and lists, and how many were new since `before`.
 
-    Each is asked as if for the first time, over the files as they were. Of many new ones the latest count.
+    Each is asked as if for the first time, over the files as they were. Of many new ones the latest count. One that may
+    still go on is left for the next time.
     """
-    walks = [walk for walk in walks_of(events) if walk.prompt and walk.touched]
+    over = [walk for walk in walks_of(events) if walk.ended_at <= now - IDLE]
+    walks = [walk for walk in over if walk.prompt and walk.touched]
     since = before.until if before is not None and before.model.fits() else None
     new = sum(since is None or walk.at > since for walk in walks)
     try:
