@@ -165,7 +165,13 @@ def test_killed_ingests_lose_and_double_nothing(tmp_path: Path, home: Settings) 
     for number in range(30):
         write(folder, lines(100, f"s{number}"), f"s{number}")
     words = [sys.executable, "-m", "mica", "ingest", "--store", str(tmp_path / "space.db"), "--json"]
-    environment = {**os.environ, "HOME": str(home.home.parent), "MICA_SEMANTIC": "off", "MICA_TRAILS_LEARN": "false"}
+    environment = {
+        **os.environ,
+        "HOME": str(home.home.parent),
+        "MICA_SEMANTIC": "off",
+        "MICA_TRAILS_LEARN": "false",
+        "MICA_CRYSTALS_AUTO": "false",
+    }
 
     for size in (1, 200_000, 400_000, 600_000):
         grown = 0
