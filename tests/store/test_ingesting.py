@@ -102,6 +102,20 @@ async def test_a_space_that_only_hooks_know_is_there_for_readers(tmp_path: Path,
         assert await steps(memory) == ["0.py"]
 
 
+async def test_a_short_first_line_is_read_once_however_the_spool_grows(
+    tmp_path: Path, folder: Path, home: Settings
+) -> None:
+    """A-12: what has no name of its own is counted, so reading it again would store it twice."""
+    told = {"v": 1, "at": BEGIN, "client": "copilot", "event": "userPromptSubmitted", "payload": {"prompt": "go"}}
+    path = write(folder, iter([told]), "s3")
+    assert path.stat().st_size < spool.FINGERPRINT_BYTES // 2
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        assert len(await memory.events(EventQuery(names=("mark",)))) == 1
+        write(folder, iter([{**told, "at": BEGIN + 1, "event": "agentStop", "payload": {}}]), "s3")
+        assert len(await memory.events(EventQuery(names=("mark",)))) == 1
+
+
 class Cut(Exception):
     """The end of a process, at a point."""
 
