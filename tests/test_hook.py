@@ -316,6 +316,29 @@ HINTS = Hints(
 )
 
 
+@pytest.mark.parametrize(
+    ("event", "name", "made"),
+    [
+        ("SessionStart", hook.SESSION_ANSWER, {"version": 1, "text": "x" * 9_600}),
+        ("UserPromptSubmit", hook.PROMPT_ANSWER, {"version": 1, "places": [{}], "terms": ["go"], "gate": 0.0}),
+        ("UserPromptSubmit", hook.PROMPT_ANSWER, {"version": 1, "places": ["a"], "terms": {}, "gate": 0.0}),
+        ("UserPromptSubmit", hook.PROMPT_ANSWER, ["no object"]),
+    ],
+    ids=["too long", "terms that are a list", "a place that is a text", "no object"],
+)
+def test_an_event_whose_answer_fails_is_observed_all_the_same(
+    agent: Agent, event: str, name: bytes, made: object
+) -> None:
+    """A-01: what the agent cannot be told takes nothing from what it did."""
+    agent.spools.folder.mkdir(parents=True)
+    (agent.spools.folder / name.decode()).write_text(json.dumps(made))
+
+    assert silent(agent.tell("claude", event, prompt="go"))
+
+    assert [line["event"] for line in agent.lines()] == [event]
+    assert len(agent.reasons()) == 1
+
+
 def test_a_prompt_is_answered_with_few_places_and_only_above_the_gate(agent: Agent) -> None:
     """A-18, A-42: at most five paths, best first; nothing where the prompt names a path or no word is known."""
     agent.spools.answer(hook.PROMPT_ANSWER, HINTS)

@@ -102,7 +102,12 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
             _record(here, error)
     if event in PASSED_OVER:
         return ""
-    answer, offered = _answer(here, payload, session)
+    answer = ""
+    offered: dict[str, object] = {}
+    try:
+        answer, offered = _answer(here, payload, session)
+    except Exception as error:  # noqa: BLE001 - whatever an answer lacks, what happened is observed
+        _record(here, error)
     keeps_prompts = settings.get(b"prompts") != b"false" and not _exists(here.hooks + b"/" + NO_PROMPTS)
     line: dict[str, object] = {
         "v": 1,
