@@ -126,6 +126,53 @@ def test_what_is_typed_never_reaches_the_spool_where_that_is_switched_off(agent:
     assert second["payload"] == {"input": {"sessionID": "s2"}, "output": {"message": {"id": "m1"}}}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[observe] # what hooks tell\nenabled = false # for now\n",
+        "  [ observe ]\n\tenabled=false\n",
+        '["observe"]\nenabled = false\n',
+        "observe = { enabled = false }\n",
+        "observe = { prompts = true, enabled = false } # all\n[brief]\nbudget_tokens = 5\n",
+        "observe.enabled = false\n",
+        "observe . enabled = false\n",
+        '"observe".enabled = false\n',
+        "[observe]\n'enabled' = false\n",
+        '[observe]\nenabled = "false"\n',
+        "[observe]\nenabled = 0\n",
+        '[observe]\nexclude_tools = [\n  "a",\n  ["b"],\n]\nenabled = false\n',
+        'x = """\n[observe]\nenabled = true\n[brief]\n"""\n[observe]\nenabled = false\n',
+        "[observe\nenabled = false\n",
+    ],
+)
+def test_observing_is_off_however_the_settings_say_so(agent: Agent, text: str) -> None:
+    """A-39, A-47: any TOML that says so is obeyed, and what nobody can read as well."""
+    (agent.home / ".config/mica").mkdir(parents=True)
+    (agent.home / ".config/mica/config.toml").write_text(text)
+
+    assert silent(agent.tell("claude", "UserPromptSubmit", prompt="the secret plan"))
+
+    assert agent.lines() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[observe] # enabled = false\n# enabled = false\n[brief]\nenabled = false\n",
+        "[[observe.more]]\nenabled = false\n",
+        'x = """\n[observe]\nenabled = false\n"""\n',
+        "observe = { prompts = true }\nother = { enabled = false }\n",
+    ],
+)
+def test_observing_is_on_where_the_settings_speak_of_something_else(agent: Agent, text: str) -> None:
+    (agent.home / ".config/mica").mkdir(parents=True)
+    (agent.home / ".config/mica/config.toml").write_text(text)
+
+    agent.tell("claude", "UserPromptSubmit", prompt="go")
+
+    assert len(agent.lines()) == 1
+
+
 def test_switched_off_it_writes_nothing_and_says_nothing(agent: Agent) -> None:
     """TA-10, A-47: with observing off no row is written; what is there stays, and it can be switched on again."""
     agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="hello"))
@@ -464,6 +511,9 @@ def test_worktrees_links_and_folders_without_git_have_the_same_space_for_both(tm
 
 def test_nothing_heavy_is_imported(agent: Agent) -> None:
     """A-40: the C halves of `json`, `os` and `signal` are enough; `re` alone costs as much as the interpreter."""
+    (agent.home / ".config/mica").mkdir(parents=True)
+    plain = '[models] # mine\nfast = ["a:b"]\nknown = { a = 1 }\n\n[observe] # mine\nprompts = true # too\n'
+    (agent.home / ".config/mica/config.toml").write_text(plain)
     code = (
         "import sys\nbefore = set(sys.modules)\n"
         f"sys.path.insert(0, {str(PROGRAM.parent)!r})\nimport hook\n"

@@ -172,19 +172,48 @@ def _configured(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, byt
 def _settings(text: bytes | None) -> dict[bytes, bytes]:
     """The few settings that hooks obey, from lines of TOML: `home`, and three of `[observe]`."""
     found: dict[bytes, bytes] = {}
-    section = b""
-    for line in (text or b"").splitlines():
-        if line.lstrip().startswith(b"["):
-            section = line.strip().strip(b"[]") + b"."
+    section, is_plain = b"", True
+    text = text or b""
+    for line in map(bytes.strip, text.splitlines()):
+        if not line or line.startswith(b"#"):
+            continue
+        if line.startswith(b"["):
+            title, end, rest = line[1:].partition(b"]")
+            section = b"".join(title.split()) + b"."
+            is_plain &= end != b"" and rest.lstrip(b"] \t")[:1] in (b"", b"#") and not _is_quoted(title)
             continue
         key, is_set, value = line.partition(b"=")
-        name = (section + key.strip()).replace(b" ", b"")
-        if is_set and name in (b"home", b"observe.enabled", b"observe.prompts", b"observe.read_gate"):
-            value = value.strip()
+        name, value = section + b"".join(key.split()), value.strip()
+        is_plain &= is_set != b"" and name != b"observe" and not _is_quoted(key)
+        is_plain &= value.count(b"[") == value.count(b"]") and b'"""' not in value and b"'''" not in value
+        if name in (b"home", b"observe.enabled", b"observe.prompts", b"observe.read_gate"):
             quote = value[:1]
             inside = value[1:].partition(quote)[0] if quote in (b'"', b"'") else value.partition(b"#")[0].strip()
             found[name.removeprefix(b"observe.")] = inside
+            is_plain &= b"\\" not in inside
+    if not is_plain and (b"observe" in text or b"home" in text):
+        found = _parsed(text)
+    for name in (b"enabled", b"prompts", b"read_gate"):
+        if found.get(name, b"").lower() in (b"0", b"1", b"false", b"true"):
+            found[name] = b"true" if found[name].lower() in (b"1", b"true") else b"false"
     return found
+
+
+def _is_quoted(name: bytes) -> bool:
+    return b'"' in name or b"'" in name
+
+
+def _parsed(text: bytes) -> dict[bytes, bytes]:
+    """The same from any TOML, which takes longer. Where nobody can tell what is switched off, everything is."""
+    from tomllib import loads
+
+    try:
+        given = loads(text.decode())
+    except ValueError:
+        return {b"enabled": b"false"}
+    section = given.get("observe")
+    values = {**(section if isinstance(section, dict) else {}), "home": given.get("home", "")}
+    return {name.encode(): str(value).encode() for name, value in values.items()}
 
 
 # -- Where the space is ----------------------------------------------------------------------------------------
