@@ -119,7 +119,7 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     }
     if offered:
         line["offered"] = offered
-    _append(here.hooks + b"/" + SPOOL, session, _encode(line).encode() + b"\n")
+    _append(here.hooks + b"/" + SPOOL, session, _line(line))
     return answer
 
 
@@ -322,16 +322,25 @@ def _decoded(raw: bytes) -> dict[str, object]:
     return dict(scan(text, 0)[0])
 
 
-def _encode(value: object) -> str:
+def _encode(value: object, *, escapes: bool = True) -> str:
     try:
-        from _json import encode_basestring_ascii, make_encoder
+        from _json import encode_basestring, encode_basestring_ascii, make_encoder
 
-        encoder = make_encoder({}, repr, encode_basestring_ascii, None, ":", ",", *(False, False, True))
+        texts = encode_basestring_ascii if escapes else encode_basestring
+        encoder = make_encoder({}, repr, texts, None, ":", ",", *(False, False, True))
         return "".join(encoder(value, 0))
     except (ImportError, AttributeError, TypeError):
         from json import dumps
 
-        return dumps(value, separators=(",", ":"))
+        return dumps(value, ensure_ascii=escapes, separators=(",", ":"))
+
+
+def _line(value: object) -> bytes:
+    """A line that every reader takes: half a character, which a client cut, becomes a question mark."""
+    text = _encode(value)
+    if "\\ud" in text:  # a half, or two that belong together: unescaped, only the former cannot be encoded
+        text = _encode(value, escapes=False)
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 def _text(payload: object, *names: str) -> str:
@@ -636,7 +645,7 @@ def _record(here: Here, error: BaseException) -> None:
             if _exists(path) and posix.stat(path).st_size > FAILURES_BYTES_MAX:
                 posix.rename(path, path + b".old")
             file = posix.open(path, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW, 0o600)
-            _write(file, _encode(line).encode() + b"\n")
+            _write(file, _line(line))
             return
         except BaseException:  # noqa: BLE001 - the next folder, or nobody hears of it
             continue
