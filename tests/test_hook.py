@@ -403,6 +403,26 @@ def test_a_prompt_is_answered_with_few_places_and_only_above_the_gate(agent: Age
     assert agent.lines()[0]["offered"] == offered
 
 
+def test_opencode_is_offered_places_by_the_texts_of_its_message(agent: Agent) -> None:
+    """A-18: its prompts are parts, as recorded; what a plugin added is none of the person's words."""
+    agent.spools.answer(hook.PROMPT_ANSWER, HINTS)
+    recorded = (Path(__file__).parent / "fixtures/hooks/opencode.jsonl").read_text().splitlines()
+    told = next(told for line in recorded if (told := json.loads(line))["k"] == "chat.message")
+    (part,) = told["output"]["parts"]
+
+    def offered(*parts: dict[str, object]) -> str:
+        told["output"]["parts"] = [{**part, **more} for more in parts]
+        return agent.run("opencode", "chat.message", stdin=json.dumps(told).encode()).stdout.decode()
+
+    assert offered({"text": "please mend"}, {"text": "the login"}).split("\n")[1:] == [
+        "- src/c.py:1-9",
+        "- src/a.py:1-9",
+    ]
+    assert offered({"text": "go on"}, {"text": "login", "synthetic": True}) == ""
+    assert offered({"text": 5}, {"type": "file", "text": None}) == ""
+    assert agent.reasons() == []
+
+
 def test_sessions_that_are_held_out_are_told_nothing_and_recorded(agent: Agent) -> None:
     """TA-06: what an offer is worth can only be told beside sessions that got none."""
     agent.spools.answer(hook.PROMPT_ANSWER, msgspec.structs.replace(HINTS, holdout=1.0))

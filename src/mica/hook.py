@@ -434,7 +434,7 @@ def _session_answer(here: Here) -> tuple[str, dict[str, object]]:
 def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
     """The places whose evidence in the prompt's words passes the gate; nothing where the prompt names a path itself."""
     made = _answers(here, PROMPT_ANSWER)
-    prompt = _text(payload, "prompt")
+    prompt = _text(payload, "prompt", "text") or _parts(payload.get("output"))
     places = made.get("places")
     if not isinstance(places, list) or not prompt or names_path(prompt):
         return "", {}
@@ -447,6 +447,15 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
         return "", {**offered, "held_out": True}
     text = "\n".join([_text(made, "head"), *(_text(places[index], "text") for index in chosen)]).strip()
     return text, {**offered, "characters": len(text)}
+
+
+def _parts(output: object) -> str:
+    """The texts of an OpenCode message that no plugin added."""
+    parts = output.get("parts") if isinstance(output, dict) else None
+    if not isinstance(parts, list):
+        return ""
+    texts = [_text(part, "text") for part in parts if isinstance(part, dict) and not part.get("synthetic")]
+    return "\n".join(text for text in texts if text)
 
 
 def _read_gate(here: Here, payload: dict[str, object], session: str) -> str:
