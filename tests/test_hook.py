@@ -478,6 +478,27 @@ def test_a_client_that_runs_the_hooks_of_another_is_told_as_itself(agent: Agent)
     assert [line["client"] for line in agent.lines()] == ["cursor", "cursor"]
 
 
+def test_a_working_directory_that_is_gone_does_not_matter_where_the_payload_names_one(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """A-01: agents remove worktrees under themselves."""
+
+    def lose_directory() -> None:
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+
+    told = {"session_id": "s1", "cwd": str(agent.project)}
+    assert silent(agent.run("codex", "Stop", stdin=json.dumps(told).encode(), limit=lose_directory))
+    assert len(agent.lines()) == 1
+    assert agent.reasons() == []
+
+    assert silent(agent.run("codex", "Stop", stdin=b'{"session_id": "s1"}', limit=lose_directory))
+    assert len(list(agent.data.rglob("s1.jsonl"))) == 1
+    assert agent.reasons() == ["the working directory is gone, and the payload names no other"]
+
+
 def test_claude_sessions_belong_to_the_project_they_were_started_in(agent: Agent) -> None:
     """An agent may change its folder; its session stays where it began, as a transcript has it."""
     told = json.dumps({"session_id": "s1", "cwd": "/elsewhere"}).encode()

@@ -81,8 +81,8 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     here.home, settings = _configured(environment)
     project = environment.get(b"CLAUDE_PROJECT_DIR", b"") if client == "claude" else b""
     project = project if project.startswith(b"/") else b""
-    directory = project or posix.getcwdb()
-    if _is_off(here, directory, settings) and (project or _speaks_of(raw, directory)):
+    directory = project or _working_directory()
+    if directory and _is_off(here, directory, settings) and (project or _speaks_of(raw, directory)):
         return ""  # before anything is decoded: who switched it off pays for nothing
     payload = _decoded(raw)
     client = client or _client(payload, environment)
@@ -90,6 +90,8 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
         client = "cursor"  # it runs Claude's hooks too; told as its own, what it says twice is stored once
     here.client, event = client, event or _text(payload, "hook_event_name", "k", "_event")
     directory = project or _directory(payload) or directory
+    if not directory and settings.get(b"enabled") != b"false":
+        raise _Failed("the working directory is gone, and the payload names no other")
     if _is_off(here, directory, settings):
         return ""
     here.event, here.directory = event, directory
@@ -126,6 +128,13 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
 def _is_off(here: Here, directory: bytes, settings: dict[bytes, bytes]) -> bool:
     here.hooks = hooks_folder(directory, home=here.home)
     return settings.get(b"enabled") == b"false" or _exists(here.hooks + b"/" + OFF)
+
+
+def _working_directory() -> bytes:
+    try:
+        return posix.getcwdb()
+    except OSError:  # removed under the agent
+        return b""
 
 
 def _speaks_of(raw: bytes, directory: bytes) -> bool:
