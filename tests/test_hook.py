@@ -126,6 +126,53 @@ def test_what_is_typed_never_reaches_the_spool_where_that_is_switched_off(agent:
     assert second["payload"] == {"input": {"sessionID": "s2"}, "output": {"message": {"id": "m1"}}}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[observe] # what hooks tell\nenabled = false # for now\n",
+        "  [ observe ]\n\tenabled=false\n",
+        '["observe"]\nenabled = false\n',
+        "observe = { enabled = false }\n",
+        "observe = { prompts = true, enabled = false } # all\n[brief]\nbudget_tokens = 5\n",
+        "observe.enabled = false\n",
+        "observe . enabled = false\n",
+        '"observe".enabled = false\n',
+        "[observe]\n'enabled' = false\n",
+        '[observe]\nenabled = "false"\n',
+        "[observe]\nenabled = 0\n",
+        '[observe]\nexclude_tools = [\n  "a",\n  ["b"],\n]\nenabled = false\n',
+        'x = """\n[observe]\nenabled = true\n[brief]\n"""\n[observe]\nenabled = false\n',
+        "[observe\nenabled = false\n",
+    ],
+)
+def test_observing_is_off_however_the_settings_say_so(agent: Agent, text: str) -> None:
+    """A-39, A-47: any TOML that says so is obeyed, and what nobody can read as well."""
+    (agent.home / ".config/mica").mkdir(parents=True)
+    (agent.home / ".config/mica/config.toml").write_text(text)
+
+    assert silent(agent.tell("claude", "UserPromptSubmit", prompt="the secret plan"))
+
+    assert agent.lines() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[observe] # enabled = false\n# enabled = false\n[brief]\nenabled = false\n",
+        "[[observe.more]]\nenabled = false\n",
+        'x = """\n[observe]\nenabled = false\n"""\n',
+        "observe = { prompts = true }\nother = { enabled = false }\n",
+    ],
+)
+def test_observing_is_on_where_the_settings_speak_of_something_else(agent: Agent, text: str) -> None:
+    (agent.home / ".config/mica").mkdir(parents=True)
+    (agent.home / ".config/mica/config.toml").write_text(text)
+
+    agent.tell("claude", "UserPromptSubmit", prompt="go")
+
+    assert len(agent.lines()) == 1
+
+
 def test_switched_off_it_writes_nothing_and_says_nothing(agent: Agent) -> None:
     """TA-10, A-47: with observing off no row is written; what is there stays, and it can be switched on again."""
     agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="hello"))
@@ -316,6 +363,29 @@ HINTS = Hints(
 )
 
 
+@pytest.mark.parametrize(
+    ("event", "name", "made"),
+    [
+        ("SessionStart", hook.SESSION_ANSWER, {"version": 1, "text": "x" * 9_600}),
+        ("UserPromptSubmit", hook.PROMPT_ANSWER, {"version": 1, "places": [{}], "terms": ["go"], "gate": 0.0}),
+        ("UserPromptSubmit", hook.PROMPT_ANSWER, {"version": 1, "places": ["a"], "terms": {}, "gate": 0.0}),
+        ("UserPromptSubmit", hook.PROMPT_ANSWER, ["no object"]),
+    ],
+    ids=["too long", "terms that are a list", "a place that is a text", "no object"],
+)
+def test_an_event_whose_answer_fails_is_observed_all_the_same(
+    agent: Agent, event: str, name: bytes, made: object
+) -> None:
+    """A-01: what the agent cannot be told takes nothing from what it did."""
+    agent.spools.folder.mkdir(parents=True)
+    (agent.spools.folder / name.decode()).write_text(json.dumps(made))
+
+    assert silent(agent.tell("claude", event, prompt="go"))
+
+    assert [line["event"] for line in agent.lines()] == [event]
+    assert len(agent.reasons()) == 1
+
+
 def test_a_prompt_is_answered_with_few_places_and_only_above_the_gate(agent: Agent) -> None:
     """A-18, A-42: at most five paths, best first; nothing where the prompt names a path or no word is known."""
     agent.spools.answer(hook.PROMPT_ANSWER, HINTS)
@@ -331,6 +401,26 @@ def test_a_prompt_is_answered_with_few_places_and_only_above_the_gate(agent: Age
     assert told("what about the weather") == []
     offered = {"kind": "prompt", "paths": ["src/c.py", "src/a.py"], "characters": 44}
     assert agent.lines()[0]["offered"] == offered
+
+
+def test_opencode_is_offered_places_by_the_texts_of_its_message(agent: Agent) -> None:
+    """A-18: its prompts are parts, as recorded; what a plugin added is none of the person's words."""
+    agent.spools.answer(hook.PROMPT_ANSWER, HINTS)
+    recorded = (Path(__file__).parent / "fixtures/hooks/opencode.jsonl").read_text().splitlines()
+    told = next(told for line in recorded if (told := json.loads(line))["k"] == "chat.message")
+    (part,) = told["output"]["parts"]
+
+    def offered(*parts: dict[str, object]) -> str:
+        told["output"]["parts"] = [{**part, **more} for more in parts]
+        return agent.run("opencode", "chat.message", stdin=json.dumps(told).encode()).stdout.decode()
+
+    assert offered({"text": "please mend"}, {"text": "the login"}).split("\n")[1:] == [
+        "- src/c.py:1-9",
+        "- src/a.py:1-9",
+    ]
+    assert offered({"text": "go on"}, {"text": "login", "synthetic": True}) == ""
+    assert offered({"text": 5}, {"type": "file", "text": None}) == ""
+    assert agent.reasons() == []
 
 
 def test_sessions_that_are_held_out_are_told_nothing_and_recorded(agent: Agent) -> None:
@@ -388,6 +478,27 @@ def test_a_client_that_runs_the_hooks_of_another_is_told_as_itself(agent: Agent)
     assert [line["client"] for line in agent.lines()] == ["cursor", "cursor"]
 
 
+def test_a_working_directory_that_is_gone_does_not_matter_where_the_payload_names_one(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """A-01: agents remove worktrees under themselves."""
+
+    def lose_directory() -> None:
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+
+    told = {"session_id": "s1", "cwd": str(agent.project)}
+    assert silent(agent.run("codex", "Stop", stdin=json.dumps(told).encode(), limit=lose_directory))
+    assert len(agent.lines()) == 1
+    assert agent.reasons() == []
+
+    assert silent(agent.run("codex", "Stop", stdin=b'{"session_id": "s1"}', limit=lose_directory))
+    assert len(list(agent.data.rglob("s1.jsonl"))) == 1
+    assert agent.reasons() == ["the working directory is gone, and the payload names no other"]
+
+
 def test_claude_sessions_belong_to_the_project_they_were_started_in(agent: Agent) -> None:
     """An agent may change its folder; its session stays where it began, as a transcript has it."""
     told = json.dumps({"session_id": "s1", "cwd": "/elsewhere"}).encode()
@@ -441,6 +552,9 @@ def test_worktrees_links_and_folders_without_git_have_the_same_space_for_both(tm
 
 def test_nothing_heavy_is_imported(agent: Agent) -> None:
     """A-40: the C halves of `json`, `os` and `signal` are enough; `re` alone costs as much as the interpreter."""
+    (agent.home / ".config/mica").mkdir(parents=True)
+    plain = '[models] # mine\nfast = ["a:b"]\nknown = { a = 1 }\n\n[observe] # mine\nprompts = true # too\n'
+    (agent.home / ".config/mica/config.toml").write_text(plain)
     code = (
         "import sys\nbefore = set(sys.modules)\n"
         f"sys.path.insert(0, {str(PROGRAM.parent)!r})\nimport hook\n"

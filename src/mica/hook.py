@@ -81,8 +81,8 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     here.home, settings = _configured(environment)
     project = environment.get(b"CLAUDE_PROJECT_DIR", b"") if client == "claude" else b""
     project = project if project.startswith(b"/") else b""
-    directory = project or posix.getcwdb()
-    if _is_off(here, directory, settings) and (project or _speaks_of(raw, directory)):
+    directory = project or _working_directory()
+    if directory and _is_off(here, directory, settings) and (project or _speaks_of(raw, directory)):
         return ""  # before anything is decoded: who switched it off pays for nothing
     payload = _decoded(raw)
     client = client or _client(payload, environment)
@@ -90,6 +90,8 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
         client = "cursor"  # it runs Claude's hooks too; told as its own, what it says twice is stored once
     here.client, event = client, event or _text(payload, "hook_event_name", "k", "_event")
     directory = project or _directory(payload) or directory
+    if not directory and settings.get(b"enabled") != b"false":
+        raise _Failed("the working directory is gone, and the payload names no other")
     if _is_off(here, directory, settings):
         return ""
     here.event, here.directory = event, directory
@@ -102,7 +104,12 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
             _record(here, error)
     if event in PASSED_OVER:
         return ""
-    answer, offered = _answer(here, payload, session)
+    answer = ""
+    offered: dict[str, object] = {}
+    try:
+        answer, offered = _answer(here, payload, session)
+    except Exception as error:  # noqa: BLE001 - whatever an answer lacks, what happened is observed
+        _record(here, error)
     keeps_prompts = settings.get(b"prompts") != b"false" and not _exists(here.hooks + b"/" + NO_PROMPTS)
     line: dict[str, object] = {
         "v": 1,
@@ -114,13 +121,20 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     }
     if offered:
         line["offered"] = offered
-    _append(here.hooks + b"/" + SPOOL, session, _encode(line).encode() + b"\n")
+    _append(here.hooks + b"/" + SPOOL, session, _line(line))
     return answer
 
 
 def _is_off(here: Here, directory: bytes, settings: dict[bytes, bytes]) -> bool:
     here.hooks = hooks_folder(directory, home=here.home)
     return settings.get(b"enabled") == b"false" or _exists(here.hooks + b"/" + OFF)
+
+
+def _working_directory() -> bytes:
+    try:
+        return posix.getcwdb()
+    except OSError:  # removed under the agent
+        return b""
 
 
 def _speaks_of(raw: bytes, directory: bytes) -> bool:
@@ -167,19 +181,48 @@ def _configured(environment: dict[bytes, bytes]) -> tuple[bytes, dict[bytes, byt
 def _settings(text: bytes | None) -> dict[bytes, bytes]:
     """The few settings that hooks obey, from lines of TOML: `home`, and three of `[observe]`."""
     found: dict[bytes, bytes] = {}
-    section = b""
-    for line in (text or b"").splitlines():
-        if line.lstrip().startswith(b"["):
-            section = line.strip().strip(b"[]") + b"."
+    section, is_plain = b"", True
+    text = text or b""
+    for line in map(bytes.strip, text.splitlines()):
+        if not line or line.startswith(b"#"):
+            continue
+        if line.startswith(b"["):
+            title, end, rest = line[1:].partition(b"]")
+            section = b"".join(title.split()) + b"."
+            is_plain &= end != b"" and rest.lstrip(b"] \t")[:1] in (b"", b"#") and not _is_quoted(title)
             continue
         key, is_set, value = line.partition(b"=")
-        name = (section + key.strip()).replace(b" ", b"")
-        if is_set and name in (b"home", b"observe.enabled", b"observe.prompts", b"observe.read_gate"):
-            value = value.strip()
+        name, value = section + b"".join(key.split()), value.strip()
+        is_plain &= is_set != b"" and name != b"observe" and not _is_quoted(key)
+        is_plain &= value.count(b"[") == value.count(b"]") and b'"""' not in value and b"'''" not in value
+        if name in (b"home", b"observe.enabled", b"observe.prompts", b"observe.read_gate"):
             quote = value[:1]
             inside = value[1:].partition(quote)[0] if quote in (b'"', b"'") else value.partition(b"#")[0].strip()
             found[name.removeprefix(b"observe.")] = inside
+            is_plain &= b"\\" not in inside
+    if not is_plain and (b"observe" in text or b"home" in text):
+        found = _parsed(text)
+    for name in (b"enabled", b"prompts", b"read_gate"):
+        if found.get(name, b"").lower() in (b"0", b"1", b"false", b"true"):
+            found[name] = b"true" if found[name].lower() in (b"1", b"true") else b"false"
     return found
+
+
+def _is_quoted(name: bytes) -> bool:
+    return b'"' in name or b"'" in name
+
+
+def _parsed(text: bytes) -> dict[bytes, bytes]:
+    """The same from any TOML, which takes longer. Where nobody can tell what is switched off, everything is."""
+    from tomllib import loads
+
+    try:
+        given = loads(text.decode())
+    except ValueError:
+        return {b"enabled": b"false"}
+    section = given.get("observe")
+    values = {**(section if isinstance(section, dict) else {}), "home": given.get("home", "")}
+    return {name.encode(): str(value).encode() for name, value in values.items()}
 
 
 # -- Where the space is ----------------------------------------------------------------------------------------
@@ -288,16 +331,25 @@ def _decoded(raw: bytes) -> dict[str, object]:
     return dict(scan(text, 0)[0])
 
 
-def _encode(value: object) -> str:
+def _encode(value: object, *, escapes: bool = True) -> str:
     try:
-        from _json import encode_basestring_ascii, make_encoder
+        from _json import encode_basestring, encode_basestring_ascii, make_encoder
 
-        encoder = make_encoder({}, repr, encode_basestring_ascii, None, ":", ",", *(False, False, True))
+        texts = encode_basestring_ascii if escapes else encode_basestring
+        encoder = make_encoder({}, repr, texts, None, ":", ",", *(False, False, True))
         return "".join(encoder(value, 0))
     except (ImportError, AttributeError, TypeError):
         from json import dumps
 
-        return dumps(value, separators=(",", ":"))
+        return dumps(value, ensure_ascii=escapes, separators=(",", ":"))
+
+
+def _line(value: object) -> bytes:
+    """A line that every reader takes: half a character, which a client cut, becomes a question mark."""
+    text = _encode(value)
+    if "\\ud" in text:  # a half, or two that belong together: unescaped, only the former cannot be encoded
+        text = _encode(value, escapes=False)
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 def _text(payload: object, *names: str) -> str:
@@ -391,7 +443,7 @@ def _session_answer(here: Here) -> tuple[str, dict[str, object]]:
 def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
     """The places whose evidence in the prompt's words passes the gate; nothing where the prompt names a path itself."""
     made = _answers(here, PROMPT_ANSWER)
-    prompt = _text(payload, "prompt")
+    prompt = _text(payload, "prompt", "text") or _parts(payload.get("output"))
     places = made.get("places")
     if not isinstance(places, list) or not prompt or names_path(prompt):
         return "", {}
@@ -404,6 +456,15 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
         return "", {**offered, "held_out": True}
     text = "\n".join([_text(made, "head"), *(_text(places[index], "text") for index in chosen)]).strip()
     return text, {**offered, "characters": len(text)}
+
+
+def _parts(output: object) -> str:
+    """The texts of an OpenCode message that no plugin added."""
+    parts = output.get("parts") if isinstance(output, dict) else None
+    if not isinstance(parts, list):
+        return ""
+    texts = [_text(part, "text") for part in parts if isinstance(part, dict) and not part.get("synthetic")]
+    return "\n".join(text for text in texts if text)
 
 
 def _read_gate(here: Here, payload: dict[str, object], session: str) -> str:
@@ -602,7 +663,7 @@ def _record(here: Here, error: BaseException) -> None:
             if _exists(path) and posix.stat(path).st_size > FAILURES_BYTES_MAX:
                 posix.rename(path, path + b".old")
             file = posix.open(path, posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW, 0o600)
-            _write(file, _encode(line).encode() + b"\n")
+            _write(file, _line(line))
             return
         except BaseException:  # noqa: BLE001 - the next folder, or nobody hears of it
             continue

@@ -102,6 +102,36 @@ async def test_a_space_that_only_hooks_know_is_there_for_readers(tmp_path: Path,
         assert await steps(memory) == ["0.py"]
 
 
+async def test_a_short_first_line_is_read_once_however_the_spool_grows(
+    tmp_path: Path, folder: Path, home: Settings
+) -> None:
+    """A-12: what has no name of its own is counted, so reading it again would store it twice."""
+    told = {"v": 1, "at": BEGIN, "client": "copilot", "event": "userPromptSubmitted", "payload": {"prompt": "go"}}
+    path = write(folder, iter([told]), "s3")
+    assert path.stat().st_size < spool.FINGERPRINT_BYTES // 2
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        assert len(await memory.events(EventQuery(names=("mark",)))) == 1
+        write(folder, iter([{**told, "at": BEGIN + 1, "event": "agentStop", "payload": {}}]), "s3")
+        assert len(await memory.events(EventQuery(names=("mark",)))) == 1
+
+
+async def test_a_character_that_a_client_cut_in_half_costs_nothing_else(
+    tmp_path: Path, folder: Path, home: Settings
+) -> None:
+    """A-12: JavaScript cuts a text between two halves, which no JSON reader but its own takes back."""
+    project = tmp_path / "shop"
+    project.mkdir()
+    cut = rb'{"session_id":"s1","prompt_id":"p1","prompt":"whole \ud83d\ude00 caf\u00e9, cut \ud83d","\udc00":[1]}'
+    respond(tmp_path / "home", cut, "claude", "UserPromptSubmit", directory=project)
+    (written,) = (tmp_path / "home").rglob("s1.jsonl")
+    shutil.copytree(written.parent, folder / "spool")
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        (prompt,) = await memory.events(EventQuery(names=("mark",)))
+        assert prompt.data["text"] == "whole 😀 café, cut ?"
+
+
 class Cut(Exception):
     """The end of a process, at a point."""
 

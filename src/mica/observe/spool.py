@@ -323,5 +323,5 @@ def _decoded(text: bytes) -> Line:
 
 def _fingerprint(file: Path) -> str:
     with suppress(OSError), file.open("rb") as opened:
-        return blake2b(opened.read(FINGERPRINT_BYTES), digest_size=8).hexdigest()
+        return blake2b(opened.readline(FINGERPRINT_BYTES), digest_size=8).hexdigest()
     return ""
