@@ -229,6 +229,24 @@ async def test_a_purged_prompt_takes_the_name_that_was_made_of_it(memory: mica.M
     assert await memory.events(EventQuery(names=(CRYSTALLIZED,))) == []
 
 
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_trail_whose_prompts_were_all_retracted_is_gone(
+    memory: mica.Memory, clock: HandClock, named: bool
+) -> None:
+    """A-45, B-43: its runs, its name and its description rested on them, whether it was crystallized or not."""
+    for number in range(2):
+        await walk(memory, clock, f"s{number}")
+    if named:
+        await memory.trails.crystallize(key_of(FILES))
+    first, second = await memory.events(EventQuery(names=("mark",)))
+
+    await memory.retract(first.id, reason="meant for another project")
+    assert [trail.runs for trail in await memory.trails.list(with_archived=True)] == [1]
+
+    await memory.retract(second.id, reason="meant for another project")
+    assert await memory.trails.list(with_archived=True) == []
+
+
 async def test_learning_is_switched_per_space_and_keeps_what_it_has(memory: mica.Memory, clock: HandClock) -> None:
     """A-47, A-22: off, nothing new is learned or crystallized; on again, all is."""
     await walk(memory, clock, "s1")

@@ -8,7 +8,8 @@ from datetime import datetime
 
 import msgspec
 
-from mica.model import Event, EventId, EventQuery
+from mica.crystals import retracted_by
+from mica.model import RETRACTED, Event, EventId, EventQuery
 from mica.store.protocol import Store
 from mica.trails import (
     CREATED,
@@ -65,12 +66,17 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def said_in(events: Iterable[Event]) -> list[Said]:
-    """The trails that these events name, as they were named first; what cannot be read says nothing."""
+    """The trails that these events name, as they were named first; what cannot be read says nothing.
+
+    Neither does a name of which every prompt was retracted that it was made of.
+    """
+    events = list(events)
+    retracted = {retracted_by(event) for event in events if event.name == RETRACTED}
     found: dict[str, Said] = {}
     owner: dict[str, str] = {}  # of every key that a named trail has
     for event in events:
         if event.name in (CREATED, CRYSTALLIZED):
-            _name(event, found, owner)
+            _name(event, found, owner, retracted)
             continue
         data = event.data
         key = owner.get(str(data.get("key")))
@@ -88,12 +94,12 @@ def said_in(events: Iterable[Event]) -> list[Said]:
     return list(found.values())
 
 
-def _name(event: Event, found: dict[str, Said], owner: dict[str, str]) -> None:
+def _name(event: Event, found: dict[str, Said], owner: dict[str, str], retracted: set[EventId]) -> None:
     try:
         naming = msgspec.json.decode(event.body, type=Naming)
     except msgspec.DecodeError:
         return
-    if not naming.steps:
+    if not naming.steps or (naming.walks and retracted.issuperset(naming.walks)):
         return
     key = naming.key or key_of(step.pattern or step.path for step in naming.steps)
     known = found.get(owner.get(key, ""))

@@ -15,7 +15,7 @@ from mica.crystallize.shapes import WORKFLOW, slug_of
 from mica.crystallize.trails import ending_of, learned, run_of
 from mica.errors import InvalidInput, UnknownTrail
 from mica.inject.loading import Loaded, loaded_trail
-from mica.model import MARK, Clock, Context, EventId, EventQuery, Ref
+from mica.model import MARK, RETRACTED, Clock, Context, EventId, EventQuery, Ref
 from mica.observe.context import Here
 from mica.observe.emitter import Emit
 from mica.observe.redact import redact
@@ -50,7 +50,7 @@ from mica.walks import COMMAND, OUTCOME, OUTCOMES, TURN, Outcome, Step, Walk, wa
 LOADED_TOKENS = 2_000  # of files, unless somebody says how much
 EVENTS_MAX = 500_000  # the latest, that walks are read from; 10,000 walks have fewer
 FRESH_EVENTS_MAX = 50_000  # a log of so many is learned whenever somebody asks; of a longer one, once a day
-LEARNED_FROM = (MARK, COMMAND, TURN, OUTCOME, "file.read", "file.edit", "file.create")
+LEARNED_FROM = (MARK, RETRACTED, COMMAND, TURN, OUTCOME, "file.read", "file.edit", "file.create")
 COUNTED_FROM = (*LEARNED_FROM, "file.search", "file.list")
 
 
