@@ -230,6 +230,33 @@ async def test_a_purged_prompt_takes_the_name_that_was_made_of_it(memory: mica.M
 
 
 @pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("by", ["ids", "session"])
+async def test_a_purged_prompt_takes_every_event_that_says_the_name(
+    memory: mica.Memory, clock: HandClock, *, by: str, named: bool
+) -> None:
+    """U-08: what was offered, used, renamed and reported under it, too; of other trails nothing is lost."""
+    for number in range(9):
+        await walk(memory, clock, f"s{number}")
+    await memory.trails.log("Ship the parcel", map(step, ("x.py", "y.py")), session="other")
+    prompts = await memory.events(EventQuery(names=("mark",)))
+    if named:
+        await memory.trails.evolve()
+        assert await memory.events(EventQuery(names=(EVOLVED,)))
+    for about in ("auth.py", "x.py"):
+        assert await memory.trails.explore(about)
+    await memory.trails.track(key_of(FILES))
+    if named:
+        await memory.trails.rename(key_of(FILES), "login-redirects")
+
+    for number, prompt in enumerate(prompts[:9]):
+        await (memory.purge(ids=[prompt.id]) if by == "ids" else memory.purge(session=f"s{number}"))
+
+    held = await memory.events(EventQuery(limit=None))
+    assert [event.name for event in held if b"login" in event.body] == []
+    assert [event.data["slug"] for event in held if event.name == OFFERED] == ["release-parcel"]
+
+
+@pytest.mark.parametrize("named", [False, True])
 async def test_a_trail_whose_prompts_were_all_retracted_is_gone(
     memory: mica.Memory, clock: HandClock, named: bool
 ) -> None:

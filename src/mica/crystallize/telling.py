@@ -14,12 +14,17 @@ from mica.store.protocol import Store
 from mica.trails import (
     CREATED,
     CRYSTALLIZED,
+    EVOLVED,
     MEASURED,
+    OFFERED,
+    PREFIX,
     RENAMED,
     RESUMED,
     SUSPENDED,
+    USED,
     By,
     Measured,
+    TrailQuery,
     key_of,
 )
 from mica.walks import Step
@@ -120,14 +125,35 @@ def _name(event: Event, found: dict[str, Said], owner: dict[str, str], retracted
     owner |= dict.fromkeys((said.key, key, *said.keys), said.key)
 
 
-async def naming(store: Store, identifiers: Iterable[EventId]) -> list[EventId]:
-    """Every event that names a trail by what it took from one of these."""
+async def naming(store: Store, identifiers: Iterable[EventId]) -> list[Event]:
+    """Every event that calls a trail by a name which it took from one of these: a slug is words of prompts."""
     wanted = frozenset(identifiers)
-    found = []
+    keys: set[str] = set()
+    slugs: set[str] = set()
+    for trail in await store.trails(TrailQuery(limit=None)):
+        if not wanted.isdisjoint([*trail.walks, *(step.event for step in trail.steps)]):
+            keys.update((trail.key, *trail.merged))
+            slugs.add(trail.slug)
+    found: list[Event] = []
     for event in await store.events(EventQuery(names=(CREATED, CRYSTALLIZED), limit=None)):
         with suppress(msgspec.DecodeError):
-            if not wanted.isdisjoint(msgspec.json.decode(event.body, type=Naming).cites):
-                found.append(event.id)
+            named = msgspec.json.decode(event.body, type=Naming)
+            if event.id in wanted or not wanted.isdisjoint(named.cites):
+                found.append(event)
+                keys.update((named.key, *named.keys))
+                slugs.add(named.slug)
+    keys.discard("")
+    if not keys:
+        return found
+    for event in await store.events(EventQuery(names=(OFFERED, USED, RENAMED), limit=None)):
+        if event.data.get("key") in keys:
+            found.append(event)
+            slugs.add(str(event.data.get("slug")))
+    names = {PREFIX + slug for slug in slugs}
+    for event in await store.events(EventQuery(names=(EVOLVED,), limit=None)):
+        listed = (told for told in event.data.values() if isinstance(told, list))
+        if any(name in names for told in listed for name in told):
+            found.append(event)
     return found
 
 
