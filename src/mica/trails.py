@@ -33,6 +33,9 @@ OFFERED = "trail.offered"  # somebody was told of it: {"key", "slug", "match", "
 USED = "trail.used"  # it was loaded or followed: {"key", "slug", "outcome", "tokens"}
 MEASURED = "trail.measured"  # what it saved or wasted: {"key", "method", "sample", "baseline_tokens", "tokens"}
 LEARNING = "trail.learning"  # switched by a person: {"on"}
+PUBLISHED = (
+    "trail.published"  # where files were written, for a purge to find: {"root", "host", "commands", "skills", …}
+)
 EVOLVED = "trail.evolved"  # what a day's evolution changed
 # What a trail is made of besides walks.
 TOLD = (CREATED, CRYSTALLIZED, SUSPENDED, RESUMED, RENAMED, USED, MEASURED, RETRACTED)
