@@ -1039,7 +1039,8 @@ class Memory:
 
     async def _evolve(self) -> int:
         report = await self.trails.evolve()
-        await self.learn_navigation(limit=TAUGHT_DAILY)
+        if await self.trails.is_learning():
+            await self.learn_navigation(limit=TAUGHT_DAILY)
         return len(report.crystallized) + len(report.refreshed)
 
     @cached_property
