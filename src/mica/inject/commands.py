@@ -53,11 +53,6 @@ def in_project(root: Path) -> Destination:
     return Destination(root=root, commands=".claude/commands/nav", skills=(".agents/skills", ".claude/skills"))
 
 
-def in_plugin(root: Path) -> Destination:
-    """A plugin called `nav`, whose skills are `nav:<slug>` by themselves."""
-    return Destination(root=root, skills=("skills",), prefix="")
-
-
 def in_folder(root: Path) -> Destination:
     """A folder of mica's own, laid out as commands and skills."""
     return Destination(root=root, commands="commands/nav", skills=("skills",))
