@@ -8,7 +8,7 @@ import pytest
 
 import mica
 from mica.model import EventQuery
-from mica.walks import OUTCOME, step_of, walks_of
+from mica.walks import OUTCOME, WALKED, step_of, walks_of
 
 FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
 
@@ -46,6 +46,17 @@ async def test_an_outcome_is_unknown_until_somebody_says_it(tmp_path: Path) -> N
             memory.emit(OUTCOME, {"outcome": "splendid"}, parent=unsaid)
         said, silent = walks_of(await memory.events())
     assert (said.outcome, silent.outcome) == ("success", "unknown")
+
+
+async def test_a_prompt_that_was_retracted_led_nowhere(tmp_path: Path) -> None:
+    """B-43, A-45: nothing rests on it, also where only the events are asked for that walks are read from."""
+    async with mica.open(tmp_path / "shop.db") as memory:
+        for task in ("Mend the login", "Mend the basket"):
+            memory.walk(task, [{"path": "auth.py", "operation": "read"}])
+        [wrong, _] = await memory.events(EventQuery(names=("mark",)))
+        await memory.retract(wrong.id, reason="it was meant for another project")
+        for query in (EventQuery(), EventQuery(names=WALKED)):
+            assert [walk.prompt for walk in walks_of(await memory.events(query))] == ["Mend the basket"]
 
 
 async def test_what_is_no_access_to_a_file_is_no_step(tmp_path: Path) -> None:

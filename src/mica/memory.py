@@ -1047,7 +1047,8 @@ class Memory:
 
     async def _evolve(self) -> int:
         report = await self.trails.evolve()
-        await self.learn_navigation(limit=TAUGHT_DAILY)
+        if await self.trails.is_learning():
+            await self.learn_navigation(limit=TAUGHT_DAILY)
         return len(report.crystallized) + len(report.refreshed)
 
     @cached_property
@@ -1210,12 +1211,13 @@ class Memory:
     ) -> Purged:
         """Remove the content of every event that fits all that is given; a tombstone stays in the place of each.
 
-        It goes from the store with all that derives from it, from segments and from recorded exports; what happened
-        before now and arrives later is purged on arrival. The purge is recorded, without what it was asked by. Cut off
-        in the middle, some events are purged and the others are as they were; calling it again goes on. Raises
-        InvalidInput when nothing is selected and UnknownEvent for an id that is not here.
+        It goes from the store with all that derives from it, from segments, recorded exports and published commands;
+        what happened before now and arrives later is purged on arrival. The purge is recorded, without what it was
+        asked by. Cut off in the middle, some events are purged and the others are as they were; calling it again goes
+        on. Raises InvalidInput when nothing is selected and UnknownEvent for an id that is not here.
         """
         await self._ingest_spools()
+        published = () if dry_run else await self.trails.publications()
         await (self._stored() if dry_run else self._folding.clear())
         known = frozenset([(await self.event(reference)).id for reference in ids])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
@@ -1228,6 +1230,10 @@ class Memory:
                 self._models.cache.clear()
             await self.learn_purges()
             await self._remake()
+        if published:
+            from mica.inject.publishing import with_files
+
+            purged = with_files(purged, await self.trails.republish(published))
         return purged
 
     async def retain(self, *, dry_run: bool = False) -> Retained:

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from mica.errors import InvalidInput
-from mica.model import EventId
+from mica.model import RETRACTED, EventId
 from mica.settings import TrailSettings
 from mica.walks import Step
 
@@ -33,8 +33,12 @@ OFFERED = "trail.offered"  # somebody was told of it: {"key", "slug", "match", "
 USED = "trail.used"  # it was loaded or followed: {"key", "slug", "outcome", "tokens"}
 MEASURED = "trail.measured"  # what it saved or wasted: {"key", "method", "sample", "baseline_tokens", "tokens"}
 LEARNING = "trail.learning"  # switched by a person: {"on"}
+PUBLISHED = (
+    "trail.published"  # where files were written, for a purge to find: {"root", "host", "commands", "skills", …}
+)
 EVOLVED = "trail.evolved"  # what a day's evolution changed
-TOLD = (CREATED, CRYSTALLIZED, SUSPENDED, RESUMED, RENAMED, USED, MEASURED)  # what a trail is made of besides walks
+# What a trail is made of besides walks.
+TOLD = (CREATED, CRYSTALLIZED, SUSPENDED, RESUMED, RENAMED, USED, MEASURED, RETRACTED)
 
 PREFIX = "nav:"
 SLUG_CHARACTERS_MAX = 60  # it is the name of a command, a folder and a file

@@ -13,8 +13,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from mica.crystals import retracted_by
 from mica.errors import InvalidInput
-from mica.model import MARK, Event, EventId
+from mica.model import MARK, RETRACTED, Event, EventId
 
 Operation = Literal["read", "edit", "create", "search", "list"]
 Outcome = Literal["success", "failure", "partial", "unknown"]
@@ -33,7 +34,8 @@ SHELL = "shell.run"
 ANSWER = "model.answer"
 OFFER = "offer"  # paths that a prompt was answered with, or would have been: {"paths", "tokens", "held_out"}
 OUTCOME = "task.outcome"  # what somebody said of a task: {"outcome": "success", "reason": …}
-WALKED = (MARK, STARTED, TURN, COMMAND, SHELL, ANSWER, OFFER, OUTCOME, *STEPS)  # what walks are read from
+# What walks are read from.
+WALKED = (MARK, RETRACTED, STARTED, TURN, COMMAND, SHELL, ANSWER, OFFER, OUTCOME, *STEPS)
 OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "partial", "unknown")
 
 
@@ -176,16 +178,25 @@ def _offer(event: Event) -> Offer:
 
 
 def walks_of(events: Iterable[Event]) -> list[Walk]:
-    """The walks in these events, which come in order of time; oldest first. What no prompt led to is left out."""
+    """The walks in these events, which come in order of time; oldest first. What no prompt led to is left out.
+
+    So is what a prompt led to that was retracted: who reads walks asks for RETRACTED, too.
+    """
+    retracted: set[EventId] = set()
     prompts: dict[EventId, tuple[Event, str]] = {}
     followed: dict[EventId, list[Event]] = {}
     for event in events:
+        if event.name == RETRACTED:
+            retracted.add(retracted_by(event))
+            continue
         prompt = _prompt(event) if event.parent_id is None else None
         if prompt is not None:
             prompts[event.id] = (event, prompt)
         elif event.root_id != event.id:
             followed.setdefault(event.root_id, []).append(event)
-    return [_walk(event, prompt, followed.get(id, ())) for id, (event, prompt) in prompts.items()]
+    return [
+        _walk(event, prompt, followed.get(id, ())) for id, (event, prompt) in prompts.items() if id not in retracted
+    ]
 
 
 def latest_directory(events: Iterable[Event]) -> Path | None:

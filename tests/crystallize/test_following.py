@@ -200,6 +200,20 @@ def test_a_symlink_that_leaves_the_project_is_refused(tmp_path: Path) -> None:
     assert isinstance(read(root, "in"), Contents)
 
 
+@pytest.mark.parametrize("path", [".env", "deploy/.env.local", "id_rsa", "settings.txt"])
+def test_a_file_that_people_keep_keys_in_is_never_read(tmp_path: Path, path: str) -> None:
+    """A-40: a trail through it names it, and shows nothing of it; a link of another name leads nowhere either."""
+    (tmp_path / "deploy").mkdir()
+    for name in (".env", "deploy/.env.local", "id_rsa"):
+        (tmp_path / name).write_text("API_KEY=one\n")
+    (tmp_path / "settings.txt").symlink_to(tmp_path / ".env")
+
+    refused = read(tmp_path, path)
+
+    assert isinstance(refused, Unread)
+    assert refused.reason == "it may hold keys"
+
+
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     """A-40: binary, large and special files have a reason each."""
     (tmp_path / "binary").write_bytes(b"\x7fELF\0\0\0")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mica.crystallize import mining
 from mica.crystallize.mining import Found, generalised, merged, mined, normalised, similarity
 from mica.crystallize.ranges import BLOCKS_MAX, blocks
-from mica.crystallize.shapes import slug_of, task_shape, verb_class
+from mica.crystallize.shapes import shape_of, slug_of, verb_class
 from mica.crystallize.trails import ending_of, learned
 from mica.model import EventId, event_id
 from mica.settings import TrailSettings
@@ -296,11 +296,11 @@ def test_what_cannot_be_read_says_nothing() -> None:
 
 def test_the_shape_of_a_task_is_its_verb_and_its_objects() -> None:
     """A-02, A-20: without a model; a workflow's shape is its own name."""
-    assert task_shape("Please fix the login redirect") == "fix-login-redirect"
-    assert task_shape("How does the session cookie work?") == "explain-session-cookie"
-    assert task_shape("Implement the following plan: upload videos", task="adw_build") == "adw_build"
+    assert shape_of(["Please fix the login redirect"], [None], rarity={}) == "fix-login-redirect"
+    assert shape_of(["How does the session cookie work?"], [None], rarity={}) == "explain-session-cookie"
+    assert shape_of(["Implement the following plan: upload videos"], ["adw_build"], rarity={}) == "adw_build"
     assert verb_class("登录") == "work"
-    assert task_shape("") == "work"
+    assert shape_of([""], [None], rarity={}) == "work"
     assert slug_of("Fix: Café au lait!") == "fix-caf-au-lait"
     assert slug_of("登录") == "work"
 

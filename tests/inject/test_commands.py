@@ -13,7 +13,6 @@ from mica.inject.commands import (
     explore_text,
     help_text,
     in_folder,
-    in_plugin,
     in_project,
     is_ours,
     publish,
@@ -91,7 +90,6 @@ def test_files_are_published_where_each_client_looks(tmp_path: Path) -> None:
         "written",
     )
     assert set(fates(tmp_path, trail()).values()) == {"unchanged"}
-    assert [each.path for each in publish([trail()], in_plugin(tmp_path / "plugin"))] == ["skills/login/SKILL.md"]
     assert "commands/nav/login.md" in {each.path for each in publish([trail()], in_folder(tmp_path / "own"))}
 
 

@@ -66,14 +66,15 @@ async def test_a_fresh_trail_loads_its_lines(root: Path) -> None:
 
 
 async def test_lines_that_moved_are_found_again(root: Path) -> None:
-    """TA-11: seven lines above, and the next load still shows what was read."""
+    """TA-11: seven lines above, and the next load still shows what was read, and tells that it moved."""
     (root / "cart.py").write_text("\n".join(["# new"] * 7 + CART) + "\n")
     text, left_out, drifted = await loaded(root)
     assert "line 10\n" in text
     assert "line 9\n" not in text
     assert left_out == []
     assert "cart.py:17-27" in text
-    assert drifted is False  # the trail itself names what was read, and that is unchanged
+    assert "moved 7 lines down" in text
+    assert drifted
 
 
 async def test_lines_that_were_changed_are_found_through_the_history(root: Path) -> None:
@@ -85,6 +86,28 @@ async def test_lines_that_were_changed_are_found_through_the_history(root: Path)
     assert "moved 3 lines down" in text
     assert left_out == []
     assert drifted
+
+
+@pytest.mark.parametrize("known", ["content_hash", "total_lines"])
+async def test_a_file_that_was_read_whole_and_rewritten_says_so(tmp_path: Path, known: str) -> None:
+    """TA-11: its lines have no numbers to be compared by; the hash of what was shown, or how many there were, tell."""
+    text = "def send(): ...\n"
+    told = {"content_hash": blake2b(text.encode(), digest_size=8).hexdigest(), "total_lines": 1}[known]
+    for name in ("mail.py", "post.py"):
+        (tmp_path / name).write_text(text)
+    step = {"operation": "read", known: told}
+    async with mica.open(tmp_path / "shop.db", clock=HandClock(BEGIN)) as memory:
+        memory.walk("Mend the mail", [{"path": "mail.py", **step}, {"path": "post.py", **step}])
+        [trail] = await memory.trails.list()
+        fresh = await memory.trails.load(trail.key, root=tmp_path)
+        (tmp_path / "mail.py").write_text("import smtplib\n\nclass Mailer: ...\n")
+        found = await memory.trails.load(trail.key, root=tmp_path)
+    assert not fresh.drifted
+    assert found.drifted
+    assert {one.now.path: one.drift for one in found.shown} == {
+        "mail.py": ("changed since it was read",),
+        "post.py": (),
+    }
 
 
 async def test_a_file_that_was_renamed_is_followed(root: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 import mica
 from mica.crystallize.trails import learned
 from mica.errors import InvalidInput, UnknownTrail
+from mica.inject.commands import in_project
 from mica.inject.trails import Trails
 from mica.model import EventId, EventQuery
 from mica.select.trails import choose
@@ -227,6 +228,87 @@ async def test_a_purged_prompt_takes_the_name_that_was_made_of_it(memory: mica.M
 
     assert purged.events == 2
     assert await memory.events(EventQuery(names=(CRYSTALLIZED,))) == []
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("by", ["ids", "session"])
+async def test_a_purged_prompt_takes_every_event_that_says_the_name(
+    memory: mica.Memory, clock: HandClock, *, by: str, named: bool
+) -> None:
+    """U-08: what was offered, used, renamed and reported under it, too; of other trails nothing is lost."""
+    for number in range(9):
+        await walk(memory, clock, f"s{number}")
+    await memory.trails.log("Ship the parcel", map(step, ("x.py", "y.py")), session="other")
+    prompts = await memory.events(EventQuery(names=("mark",)))
+    if named:
+        await memory.trails.evolve()
+        assert await memory.events(EventQuery(names=(EVOLVED,)))
+    for about in ("auth.py", "x.py"):
+        assert await memory.trails.explore(about)
+    await memory.trails.track(key_of(FILES))
+    if named:
+        await memory.trails.rename(key_of(FILES), "login-redirects")
+
+    for number, prompt in enumerate(prompts[:9]):
+        await (memory.purge(ids=[prompt.id]) if by == "ids" else memory.purge(session=f"s{number}"))
+
+    held = await memory.events(EventQuery(limit=None))
+    assert [event.name for event in held if b"login" in event.body] == []
+    assert [event.data["slug"] for event in held if event.name == OFFERED] == ["release-parcel"]
+
+
+async def test_a_purge_reaches_the_commands_that_were_published(
+    memory: mica.Memory, clock: HandClock, tmp_path: Path
+) -> None:
+    """U-08, K-10: files that nobody touched go or are written anew; one that a person edited is named."""
+    await walk(memory, clock, "s1")
+    await memory.trails.crystallize(key_of(FILES))
+    await memory.trails.create("parcel", [step("x.py"), step("y.py")])
+    await memory.trails.publish(in_project(tmp_path))
+    edited = tmp_path / ".claude/skills/nav-fix-login-redirect/SKILL.md"
+    edited.write_text(edited.read_text() + "Mind the cookies.\n")
+    before = {path for path in tmp_path.rglob("*.md") if "login" in path.read_text()}
+    assert len(before) == 4
+    [prompt] = await memory.events(EventQuery(names=("mark",)))
+    aside = memory.emit("build.done", {"text": "all is well"})
+    assert str(edited) not in "".join((await memory.purge(ids=[aside])).unreached)
+
+    purged = await memory.purge(ids=[prompt.id])
+
+    assert {path for path in tmp_path.rglob("*.md") if "login" in path.read_text()} == {edited}
+    assert set(purged.removed) | set(purged.exports) == {str(path) for path in before - {edited}}
+    assert [line for line in purged.unreached if str(edited) in line]
+    assert (tmp_path / ".claude/commands/nav/parcel.md").exists()
+
+
+async def test_where_commands_were_published_is_recorded_once(memory: mica.Memory, tmp_path: Path) -> None:
+    """U-08: not for a dry run; and a purge by time leaves the record, which a later purge needs."""
+    await memory.trails.create("parcel", [step("x.py"), step("y.py")])
+    await memory.trails.publish(in_project(tmp_path), dry_run=True)
+    assert await memory.trails.publications() == []
+    for _ in range(2):
+        await memory.trails.publish(in_project(tmp_path))
+    await memory.purge(since=START_AT - timedelta(days=1))
+    [where] = await memory.trails.publications()
+    assert where.destination == in_project(tmp_path)
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_trail_whose_prompts_were_all_retracted_is_gone(
+    memory: mica.Memory, clock: HandClock, named: bool
+) -> None:
+    """A-45, B-43: its runs, its name and its description rested on them, whether it was crystallized or not."""
+    for number in range(2):
+        await walk(memory, clock, f"s{number}")
+    if named:
+        await memory.trails.crystallize(key_of(FILES))
+    first, second = await memory.events(EventQuery(names=("mark",)))
+
+    await memory.retract(first.id, reason="meant for another project")
+    assert [trail.runs for trail in await memory.trails.list(with_archived=True)] == [1]
+
+    await memory.retract(second.id, reason="meant for another project")
+    assert await memory.trails.list(with_archived=True) == []
 
 
 async def test_learning_is_switched_per_space_and_keeps_what_it_has(memory: mica.Memory, clock: HandClock) -> None:

@@ -13,8 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mica.cli.output import Output, making_command, memory_command
-from mica.errors import InvalidInput
-from mica.inject.commands import Destination, in_folder, in_project, publish, reference
+from mica.inject.commands import Destination, in_folder, in_project, reference
 from mica.inject.lines import counted, local, one_line
 from mica.inject.trails import LOADED_TOKENS
 from mica.memory import Memory
@@ -263,11 +262,7 @@ async def publish_(memory: Memory, output: Output, *, into_project: bool, folder
     if into_project == (folder is not None):
         raise click.UsageError("give --write for this project, or --to a folder")
     destination: Destination = in_project(Path.cwd()) if folder is None else in_folder(folder)
-    held = await memory.trails.list(with_archived=True, limit=None)
-    try:
-        done = publish(held, destination, dry_run=dry_run)
-    except OSError as error:
-        raise InvalidInput(f"{destination.root} cannot be written: {error.strerror or error}") from error
+    done = await memory.trails.publish(destination, dry_run=dry_run)
 
     def for_people(console: Console) -> None:
         for each in done:

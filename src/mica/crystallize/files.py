@@ -8,9 +8,11 @@ from pathlib import Path
 import msgspec
 
 from mica.observe.clients.ranges import relative
+from mica.observe.worktree import is_secret
 
 FILE_BYTES_MAX = 16_000_000  # nobody reads more by range, and all of it is hashed
 BINARY_BYTES = 8_000  # git, too, looks for a zero byte in so many
+HOLDS_KEYS = "it may hold keys"
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,14 +32,19 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(root: Path, path: str) -> Contents | Unread:
-    """A file of the project. What lies outside, is binary, too large or no file at all is refused with the reason."""
+    """A file of the project. What lies outside, holds keys, is binary or too large is refused with the reason."""
     path = relative(path, root=str(root), cwd=str(root))
     if path.startswith(("/", "~", "../")) or path in ("..", ".") or path[1:3] in (":/", ":"):
         return Unread(path=path, reason="it lies outside the project")
+    if is_secret(path):
+        return Unread(path=path, reason=HOLDS_KEYS)
     try:
+        home = root.resolve()
         full = (root / path).resolve(strict=True)
-        if not full.is_relative_to(root.resolve()):
+        if not full.is_relative_to(home):
             return Unread(path=path, reason="a symlink leads out of the project")
+        if is_secret(full.relative_to(home).as_posix()):
+            return Unread(path=path, reason=HOLDS_KEYS)
         found = full.stat()
         if not stat.S_ISREG(found.st_mode):
             return Unread(path=path, reason="it is no file")

@@ -106,19 +106,19 @@ def _place(lines: list[str], height: int, shown_hash: str) -> int:
 
 
 def _renamed(root: Path, path: str, since: str | datetime | None) -> Contents | Unread:
-    moved = renamed(root, path, since)
-    match moved:
+    told = renamed(root, path, since)
+    match told:
         case Renamed():
-            found = read(root, moved.path)
+            found = read(root, told.path)
             if isinstance(found, Unread):
-                return Unread(path=path, reason=f"the file was renamed to {moved.path}, and {found.reason}")
+                return Unread(path=path, reason=f"the file was renamed to {told.path}, and {found.reason}")
             return found
         case Deleted():
-            return Unread(path=path, reason=f"the file was deleted{f' in {moved.commit[:10]}' if moved.commit else ''}")
+            return Unread(path=path, reason=f"the file was deleted{f' in {told.commit[:10]}' if told.commit else ''}")
         case Untold():
-            return Unread(path=path, reason=f"the file is gone ({moved.reason})")
+            return Unread(path=path, reason=f"the file is gone ({told.reason})")
         case _:
-            assert_never(moved)
+            assert_never(told)
 
 
 def _left_out(was: Anchor, reason: str) -> LeftOut:
@@ -129,8 +129,7 @@ def _drift(was: Anchor, now: Anchor, found: Found) -> tuple[str, ...]:
     drift: list[str] = []
     if now.path != was.path:
         drift.append(f"file renamed from {was.path}")
-    if moved := now.start - was.start:
-        drift.append(f"moved {_lines(abs(moved))} {'down' if moved > 0 else 'up'}")
+    drift += moved(now.start - was.start)
     if grown := (now.end - now.start) - (was.end - was.start):
         drift.append(f"{_lines(abs(grown))} {'longer' if grown > 0 else 'shorter'}")
     if now.content_hash != was.content_hash and not grown:
@@ -140,6 +139,11 @@ def _drift(was: Anchor, now: Anchor, found: Found) -> tuple[str, ...]:
     if was.symbol and now.symbol != was.symbol:
         drift.append(f"was in {was.symbol}")
     return tuple(drift)
+
+
+def moved(lines: int) -> tuple[str, ...]:
+    """How far a range has moved, in words; nothing where it has not."""
+    return (f"moved {_lines(abs(lines))} {'down' if lines > 0 else 'up'}",) if lines else ()
 
 
 def _lines(count: int) -> str:

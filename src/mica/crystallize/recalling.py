@@ -7,40 +7,71 @@ follows them to today. Lines that nothing proves are not guessed: the whole file
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
+
 from mica.crystallize.anchors import Anchor, anchor, content_hash
-from mica.crystallize.following import LeftOut, anchored
+from mica.crystallize.files import Contents, read
+from mica.crystallize.following import LeftOut, anchored, moved
 from mica.crystallize.line_hashes import lines_of
 from mica.errors import InvalidInput
 from mica.walks import Step
 
 GIT_TIMEOUT_S = 10.0
 TEXT_BYTES_MAX = 2_000_000
+CHANGED = "changed since it was read"
 
 
-def placed(step: Step, *, root: Path) -> Anchor | LeftOut:
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """An anchor of a step, and what had drifted between the reading and the file that it was made from, in words."""
+
+    anchor: Anchor
+    drift: tuple[str, ...] = ()
+
+
+def placed(step: Step, *, root: Path) -> Placed | LeftOut:
     """The anchor of a step, or why there is none."""
+    if step.content_hash is None or step.start_line is None or step.end_line is None:
+        return _whole(step, root=root)
     start, end = step.start_line, step.end_line
-    if step.content_hash is None or end is None:
-        start = end = None
-    now = anchored(root, step.path, start, end, shown_hash=step.content_hash if start is not None else None)
+    now = anchored(root, step.path, start, end, shown_hash=step.content_hash)
     if isinstance(now, Anchor):
-        return now
+        return Placed(anchor=now, drift=moved(now.start - start))
     text = _text_at(root, step.path, step.at)
     if text is None:
         return now
-    lines = lines_of(text)
-    try:
-        if start is None or end is None:
-            return anchor(step.path, text, 1, len(lines))
-        then = lines[start - 1 : end]
-        if step.content_hash in (content_hash(then), content_hash([*then, ""])):
-            return anchor(step.path, text, start, end)
-    except InvalidInput:
-        pass  # the file was shorter then; what could be said of today's stands
+    then = lines_of(text)[start - 1 : end]
+    if step.content_hash in (content_hash(then), content_hash([*then, ""])):
+        with suppress(InvalidInput):  # the file was shorter then; what could be said of today's stands
+            return Placed(anchor=anchor(step.path, text, start, end))
     return now
+
+
+def _whole(step: Step, *, root: Path) -> Placed | LeftOut:
+    """The whole file in the place of lines that are not known or that nothing proves."""
+    now = anchored(root, step.path)
+    if isinstance(now, Anchor):
+        return Placed(anchor=now, drift=_since_read(step, now, root=root))
+    text = _text_at(root, step.path, step.at)
+    if text is None:
+        return now
+    with suppress(InvalidInput):
+        return Placed(anchor=anchor(step.path, text, 1, len(lines_of(text))))
+    return now
+
+
+def _since_read(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
+    """Whether a file that was read whole is another one now, as far as that can be known."""
+    if step.operation != "read" or step.start_line is not None:
+        return ()
+    if step.content_hash is not None:
+        contents = read(root, step.path)
+        lines = lines_of(contents.text) if isinstance(contents, Contents) else []
+        return () if step.content_hash in (content_hash(lines), content_hash([*lines, ""])) else (CHANGED,)
+    return () if step.total_lines in (None, now.total) else (CHANGED,)
 
 
 def _text_at(root: Path, path: str, at: datetime) -> str | None:

@@ -40,13 +40,6 @@ _CLASSES = {word: name for name, those in VERBS.items() for word in those.split(
 _SLUG_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
-def task_shape(prompt: str, *, task: str | None = None) -> str:
-    """The kind of a task, as in `fix-login-session`; a build workflow's is its own name, `adw_<workflow>`."""
-    if task is not None and task.startswith(WORKFLOW):
-        return task
-    return "-".join([verb_class(prompt), *objects([prompt], limit=2)])
-
-
 @lru_cache(maxsize=PROMPTS_MAX)
 def verb_class(prompt: str) -> str:
     """What is to be done: by the first word that tells it."""
@@ -97,7 +90,7 @@ def objects(
 def shape_of(
     prompts: Sequence[str], tasks: Iterable[str | None], *, paths: Iterable[str] = (), rarity: Mapping[str, float]
 ) -> str:
-    """The kind that several tasks share."""
+    """The kind that tasks share, as in `fix-login-session`; a build workflow's is its own name, `adw_<workflow>`."""
     workflows = Counter(task for task in tasks if task is not None and task.startswith(WORKFLOW))
     if workflows:
         return min(workflows, key=lambda task: (-workflows[task], task))

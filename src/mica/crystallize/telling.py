@@ -8,17 +8,23 @@ from datetime import datetime
 
 import msgspec
 
-from mica.model import Event, EventId, EventQuery
+from mica.crystals import retracted_by
+from mica.model import RETRACTED, Event, EventId, EventQuery
 from mica.store.protocol import Store
 from mica.trails import (
     CREATED,
     CRYSTALLIZED,
+    EVOLVED,
     MEASURED,
+    OFFERED,
+    PREFIX,
     RENAMED,
     RESUMED,
     SUSPENDED,
+    USED,
     By,
     Measured,
+    TrailQuery,
     key_of,
 )
 from mica.walks import Step
@@ -65,12 +71,17 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def said_in(events: Iterable[Event]) -> list[Said]:
-    """The trails that these events name, as they were named first; what cannot be read says nothing."""
+    """The trails that these events name, as they were named first; what cannot be read says nothing.
+
+    Neither does a name of which every prompt was retracted that it was made of.
+    """
+    events = list(events)
+    retracted = {retracted_by(event) for event in events if event.name == RETRACTED}
     found: dict[str, Said] = {}
     owner: dict[str, str] = {}  # of every key that a named trail has
     for event in events:
         if event.name in (CREATED, CRYSTALLIZED):
-            _name(event, found, owner)
+            _name(event, found, owner, retracted)
             continue
         data = event.data
         key = owner.get(str(data.get("key")))
@@ -88,12 +99,12 @@ def said_in(events: Iterable[Event]) -> list[Said]:
     return list(found.values())
 
 
-def _name(event: Event, found: dict[str, Said], owner: dict[str, str]) -> None:
+def _name(event: Event, found: dict[str, Said], owner: dict[str, str], retracted: set[EventId]) -> None:
     try:
         naming = msgspec.json.decode(event.body, type=Naming)
     except msgspec.DecodeError:
         return
-    if not naming.steps:
+    if not naming.steps or (naming.walks and retracted.issuperset(naming.walks)):
         return
     key = naming.key or key_of(step.pattern or step.path for step in naming.steps)
     known = found.get(owner.get(key, ""))
@@ -114,14 +125,35 @@ def _name(event: Event, found: dict[str, Said], owner: dict[str, str]) -> None:
     owner |= dict.fromkeys((said.key, key, *said.keys), said.key)
 
 
-async def naming(store: Store, identifiers: Iterable[EventId]) -> list[EventId]:
-    """Every event that names a trail by what it took from one of these."""
+async def naming(store: Store, identifiers: Iterable[EventId]) -> list[Event]:
+    """Every event that calls a trail by a name which it took from one of these: a slug is words of prompts."""
     wanted = frozenset(identifiers)
-    found = []
+    keys: set[str] = set()
+    slugs: set[str] = set()
+    for trail in await store.trails(TrailQuery(limit=None)):
+        if not wanted.isdisjoint([*trail.walks, *(step.event for step in trail.steps)]):
+            keys.update((trail.key, *trail.merged))
+            slugs.add(trail.slug)
+    found: list[Event] = []
     for event in await store.events(EventQuery(names=(CREATED, CRYSTALLIZED), limit=None)):
         with suppress(msgspec.DecodeError):
-            if not wanted.isdisjoint(msgspec.json.decode(event.body, type=Naming).cites):
-                found.append(event.id)
+            named = msgspec.json.decode(event.body, type=Naming)
+            if event.id in wanted or not wanted.isdisjoint(named.cites):
+                found.append(event)
+                keys.update((named.key, *named.keys))
+                slugs.add(named.slug)
+    keys.discard("")
+    if not keys:
+        return found
+    for event in await store.events(EventQuery(names=(OFFERED, USED, RENAMED), limit=None)):
+        if event.data.get("key") in keys:
+            found.append(event)
+            slugs.add(str(event.data.get("slug")))
+    names = {PREFIX + slug for slug in slugs}
+    for event in await store.events(EventQuery(names=(EVOLVED,), limit=None)):
+        listed = (told for told in event.data.values() if isinstance(told, list))
+        if any(name in names for told in listed for name in told):
+            found.append(event)
     return found
 
 

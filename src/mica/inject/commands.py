@@ -53,11 +53,6 @@ def in_project(root: Path) -> Destination:
     return Destination(root=root, commands=".claude/commands/nav", skills=(".agents/skills", ".claude/skills"))
 
 
-def in_plugin(root: Path) -> Destination:
-    """A plugin called `nav`, whose skills are `nav:<slug>` by themselves."""
-    return Destination(root=root, skills=("skills",), prefix="")
-
-
 def in_folder(root: Path) -> Destination:
     """A folder of mica's own, laid out as commands and skills."""
     return Destination(root=root, commands="commands/nav", skills=("skills",))
@@ -234,15 +229,34 @@ def publish(trails: Iterable[Trail], destination: Destination, *, dry_run: bool 
     return found
 
 
+def refresh(trails: Iterable[Trail], destination: Destination) -> list[Outcome]:
+    """Bring what mica wrote before up to date, and write nothing new. What a person edited is named, and kept."""
+    wanted = published(trails, destination)
+    found: list[Outcome] = []
+    for path in _owned(destination):
+        if not is_ours(_read(destination.root / path) or ""):
+            found.append(Outcome(path=path, fate="kept", reason="edited by hand"))
+        elif (text := wanted.get(path)) is not None:
+            found.append(_write(destination.root, path, text, dry_run=False))
+        else:
+            found.append(_remove(destination.root, path, dry_run=False))
+    return found
+
+
 def _present(destination: Destination) -> list[str]:
-    """The files that mica may have written before."""
+    """The files that mica has written before and nobody has changed since."""
+    return [path for path in _owned(destination) if is_ours(_read(destination.root / path) or "")]
+
+
+def _owned(destination: Destination) -> list[str]:
+    """The files that mica has written before, also those that were edited."""
     root = destination.root
     places: list[Path] = []
     if destination.commands is not None:
         places += (root / destination.commands).glob("*.md")
     for folder in destination.skills:
         places += (root / folder).glob(f"{destination.prefix}*/SKILL.md")
-    return sorted(path.relative_to(root).as_posix() for path in places if is_ours(_read(path) or ""))
+    return sorted(path.relative_to(root).as_posix() for path in places if OWNER in (_read(path) or ""))
 
 
 def _write(root: Path, path: str, text: str, *, dry_run: bool) -> Outcome:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import chain, repeat
 from pathlib import Path
 
 import msgspec
 
 from mica.crystallize.anchors import Anchor
 from mica.crystallize.following import Followed, LeftOut, follow
-from mica.crystallize.recalling import placed
+from mica.crystallize.recalling import Placed, placed
 from mica.inject.render import CLOSING, at_most, defused, harmless
 from mica.tokens import estimate
 from mica.trails import Trail
@@ -39,13 +40,17 @@ def load(
     name: str = "",
     since: str | datetime | None = None,
     lost: Sequence[LeftOut] = (),
+    drifts: Sequence[tuple[str, ...]] = (),
 ) -> Loaded:
     """The ranges as they are now, in the order given; never more than the budget, and never other lines.
 
     What does not fit is cut at a line or left out, and every cut is listed. `since` is when the anchors were right;
-    `lost` are ranges that had no anchor to begin with.
+    `lost` are ranges that had no anchor to begin with, and `drifts` what each anchor's range had gone through before.
     """
-    followed = [follow(anchor, root=root, since=since) for anchor in anchors]
+    followed = [
+        _having(follow(anchor, root=root, since=since), drift)
+        for anchor, drift in zip(anchors, chain(drifts, repeat(())), strict=False)
+    ]
     gone = [*lost, *(one for one in followed if isinstance(one, LeftOut))]
     here = [one for one in followed if isinstance(one, Followed)]
     opening = _opening(name)
@@ -83,10 +88,21 @@ def load(
 def loaded_trail(trail: Trail, *, root: Path, budget_tokens: int) -> Loaded:
     """A trail's files as they are now: each step is placed by what was shown when it was read, then followed."""
     found = [placed(step, root=root) for step in trail.steps]
-    anchors = [one for one in found if isinstance(one, Anchor)]
-    lost = tuple(one for one in found if isinstance(one, LeftOut))
-    since = min((step.at for step in trail.steps), default=None)
-    return load(anchors, root=root, budget_tokens=budget_tokens, name=trail.name, since=since, lost=lost)
+    here = [one for one in found if isinstance(one, Placed)]
+    return load(
+        [one.anchor for one in here],
+        root=root,
+        budget_tokens=budget_tokens,
+        name=trail.name,
+        since=min((step.at for step in trail.steps), default=None),
+        lost=tuple(one for one in found if isinstance(one, LeftOut)),
+        drifts=[one.drift for one in here],
+    )
+
+
+def _having(one: Followed | LeftOut, drift: tuple[str, ...]) -> Followed | LeftOut:
+    """What was followed, with what it had gone through before."""
+    return msgspec.structs.replace(one, drift=(*drift, *one.drift)) if isinstance(one, Followed) else one
 
 
 def _opening(name: str) -> str:

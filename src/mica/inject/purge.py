@@ -42,7 +42,6 @@ from mica.store.protocol import Store
 from mica.store.purging import BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
 from mica.store.retention import OFF, RETENTION, Retained, due
 from mica.teachings import PROMOTED
-from mica.trails import CRYSTALLIZED
 
 QUOTED = "log.quoted"  # records a file of people that quotes marks
 
@@ -126,12 +125,12 @@ class Purging:
         known = set(found.ids)
         crystals = [each for each in await self._store.citing(found.ids) if each not in known]
         teachings = [each for each in await resting_on(self._store, [*found.ids, *crystals]) if each not in known]
-        trails = [each for each in await naming(self._store, found.ids) if each not in known]
+        trails = [each for each in await naming(self._store, found.ids) if each.id not in known]
         names = Counter({**found.names})
-        names += Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings), CRYSTALLIZED: len(trails)})
-        return msgspec.structs.replace(
-            found, ids=(*trails, *teachings, *crystals, *found.ids), names=dict(sorted(names.items()))
-        )
+        names += Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings)})
+        names.update(event.name for event in trails)
+        ids = (*(event.id for event in trails), *teachings, *crystals, *found.ids)
+        return msgspec.structs.replace(found, ids=ids, names=dict(sorted(names.items())))
 
     async def _bury(
         self,

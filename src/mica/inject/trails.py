@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -14,8 +15,11 @@ from mica.crystallize.mining import normalised
 from mica.crystallize.shapes import WORKFLOW, slug_of
 from mica.crystallize.trails import ending_of, learned, run_of
 from mica.errors import InvalidInput, UnknownTrail
+from mica.inject.commands import Destination, publish
+from mica.inject.commands import Outcome as Published
 from mica.inject.loading import Loaded, loaded_trail
-from mica.model import MARK, Clock, Context, EventId, EventQuery, Ref
+from mica.inject.publishing import Publication, Republished, publications_in, republished
+from mica.model import EMPTY, MARK, RETRACTED, Clock, Context, EventId, EventQuery, Ref
 from mica.observe.context import Here
 from mica.observe.emitter import Emit
 from mica.observe.redact import redact
@@ -28,6 +32,7 @@ from mica.trails import (
     EVOLVED,
     LEARNING,
     OFFERED,
+    PUBLISHED,
     RENAMED,
     RESUMED,
     STEPS_MAX,
@@ -50,12 +55,13 @@ from mica.walks import COMMAND, OUTCOME, OUTCOMES, TURN, Outcome, Step, Walk, wa
 LOADED_TOKENS = 2_000  # of files, unless somebody says how much
 EVENTS_MAX = 500_000  # the latest, that walks are read from; 10,000 walks have fewer
 FRESH_EVENTS_MAX = 50_000  # a log of so many is learned whenever somebody asks; of a longer one, once a day
-LEARNED_FROM = (MARK, COMMAND, TURN, OUTCOME, "file.read", "file.edit", "file.create")
+LEARNED_FROM = (MARK, RETRACTED, COMMAND, TURN, OUTCOME, "file.read", "file.edit", "file.create")
 COUNTED_FROM = (*LEARNED_FROM, "file.search", "file.list")
 
 
 Found = list[Trail]  # within the class, `list` is a verb
 Choices = list[Choice]
+Outcomes = list[Published]
 
 
 class Marks(Protocol):
@@ -254,6 +260,35 @@ class Trails:
         at = self._clock()
         paths = run_of(Walk(id=asked.id, prompt=task, at=at, ended_at=at, steps=listed)).paths
         return key_of(paths) if len(paths) > 1 else None
+
+    # -- Publish ----------------------------------------------------------------------------------------------
+
+    async def publish(self, destination: Destination, *, dry_run: bool = False) -> Outcomes:
+        """Write crystallized trails as commands and skills, and record where, so that a purge reaches them.
+
+        Raises InvalidInput where that cannot be written.
+        """
+        held = await self.list(with_archived=True, limit=None)
+        destination = msgspec.structs.replace(destination, root=destination.root.absolute())
+        if not dry_run:
+            told = Publication(host=platform.node(), destination=destination)
+            if told not in await self.publications():
+                self._emit()(PUBLISHED, msgspec.to_builtins(told, enc_hook=str), context=EMPTY, origin="user")
+                await self._stored()
+        try:
+            return await asyncio.to_thread(publish, held, destination, dry_run=dry_run)
+        except OSError as error:
+            raise InvalidInput(f"{destination.root} cannot be written: {error.strerror or error}") from error
+
+    async def publications(self) -> Sequence[Publication]:
+        """Where commands and skills of this space were written."""
+        await self._stored()
+        return publications_in(await self._store.events(EventQuery(names=(PUBLISHED,), limit=None)))
+
+    async def republish(self, publications: Iterable[Publication]) -> Republished:
+        """Bring published files up to date with the trails that are left, as after a purge."""
+        held = await self.list(with_archived=True, limit=None)
+        return await asyncio.to_thread(republished, held, tuple(publications))
 
     # -- Learn ------------------------------------------------------------------------------------------------
 

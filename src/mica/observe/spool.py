@@ -22,7 +22,6 @@ from mica import hook
 
 LOCK = "ingest.lock"
 CURSOR = ".cursor"
-BATCH_LINES = 500
 BATCH_BYTES = 8 * 2**20
 OLD_S = 3_600  # a spool that was read whole and has not grown for so long is removed
 FORGOTTEN_S = 90 * 86_400  # a session is not taken up again after so long

@@ -21,10 +21,11 @@ import msgspec
 
 from mica.errors import InvalidInput
 from mica.model import Event, EventId, EventQuery, Tombstone, is_tombstone, tombstone
+from mica.trails import PUBLISHED
 
 PURGE = "log.purged"  # records a purge
 EXPORTED = "log.exported"  # records a file that holds events
-RECORDS = (PURGE, EXPORTED)
+RECORDS = (PURGE, EXPORTED, PUBLISHED)
 BY_HAND = "purged by hand"  # the reason when none is given
 VALUE_CHARACTERS_MAX = 10_000  # a private key has some thousand; a longer text is an event, which has an id
 SALT_BYTES = 16
@@ -389,6 +390,6 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     first: tuple[Event, ...]  # the oldest, for a person to recognise them; empty when they are gone
     record: EventId | None = None  # the event that records the purge; None when it was only tried
     stands: bool = False  # it is kept, for what happened before it and arrives later
-    exports: tuple[str, ...] = ()  # files that were rewritten
-    removed: tuple[str, ...] = ()  # damaged segments that were removed
+    exports: tuple[str, ...] = ()  # files that were rewritten, also those of commands
+    removed: tuple[str, ...] = ()  # damaged segments that were removed, and commands of trails that are gone
     unreached: tuple[str, ...] = ()  # what a person must see to, one sentence each

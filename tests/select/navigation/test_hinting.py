@@ -9,7 +9,7 @@ import msgspec
 
 import mica
 from mica import hook
-from mica.model import EventId
+from mica.model import EventId, EventQuery
 from mica.select.navigation.hinting import hints
 from mica.settings import ObserveSettings, load_settings
 from mica.walks import Step, Walk
@@ -85,7 +85,7 @@ def test_the_gate_must_have_paid_on_tasks_after_those_that_set_it() -> None:
 
 
 async def test_an_ingest_renders_hints_only_where_they_pay(tmp_path: Path) -> None:
-    """A-18, A-47: offers follow from the log, and can be switched off."""
+    """A-18, A-47, B-43: offers follow from the log without what was retracted, and can be switched off."""
     root = tmp_path / "shop"
     root.mkdir()
     (root / "cart.py").write_text("x")
@@ -105,6 +105,9 @@ async def test_an_ingest_renders_hints_only_where_they_pay(tmp_path: Path) -> No
         made = await memory._hints()
         assert made is not None
         assert [place.path for place in made.places] == ["cart.py"]
+        for prompt in await memory.events(EventQuery(names=("mark",))):
+            await memory.retract(prompt.id, reason="meant for another project")
+        assert await memory._hints() is None
     silent = msgspec.structs.replace(load_settings(), observe=ObserveSettings(offers=False))
     async with mica.open(tmp_path / "shop.db", settings=silent) as memory:
         assert await memory._hints() is None

@@ -176,3 +176,19 @@ async def test_tasks_teach_what_signals_are_worth(
         after = (await memory.navigate("charged twice", root=root))[0]
         assert after.path == before.path == "billing/invoice.py"
         assert after.probability != before.probability
+
+
+@pytest.mark.parametrize("on", [True, False])
+async def test_a_day_teaches_nothing_while_learning_is_switched_off(
+    home: mica.Settings, root: Path, tmp_path: Path, clock: HandClock, *, on: bool
+) -> None:
+    """A-47: neither trails nor what signals are worth; what waits is learned when it is switched on again."""
+    async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
+        memory.emit("session.started", {"cwd": str(root)})
+        for _ in range(4):
+            turn(memory, clock, "s1", "customers are charged twice on an invoice", "billing/invoice.py")
+        await memory.trails.switch(on=on)
+
+        assert "evolve" in {each.kind for each in await memory.tick()}
+
+        assert await memory.learn_navigation(root=root) == (0 if on else 4)

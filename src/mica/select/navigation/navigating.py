@@ -29,7 +29,7 @@ from mica.words import terms
 EVENTS_MAX = 50_000  # the latest of the log that are learned from: months of one person's work
 LIMIT_MAX = 1_000
 IDLE = timedelta(minutes=30)  # after which a task is over that nothing followed
-NAMES = ("mark", "turn.started", "command.run", "file.*", "shell.run", COMMIT)
+NAMES = ("mark", "mark.retracted", "turn.started", "command.run", "file.*", "shell.run", COMMIT)
 
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 
