@@ -86,7 +86,7 @@ from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
 from mica.store.space import is_address, space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
-from mica.walks import OUTCOME, OUTCOMES, WALKED, Outcome, Step, fields_of, latest_directory, walks_of
+from mica.walks import OUTCOME, OUTCOMES, STARTED, WALKED, Outcome, Step, fields_of, latest_directory, walks_of
 from mica.words import terms
 
 EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
@@ -623,20 +623,35 @@ class Memory:
     ) -> Places:
         """The files that a task will probably need, with the lines to begin at, how sure that is and why; best first.
 
-        Only files of the working tree at `root` as it is now, which is that of the current directory unless given.
-        What was done earlier in `session` counts most; without it, the session of the current block. `missing` of the
-        answer names what could not be looked at. Without any history, names and words alone decide.
+        Only files of the working tree at `root` as it is now; without `root`, of the tree that `directory` names. What
+        was done earlier in `session` counts most; without it, the session of the current block. `missing` of the answer
+        names what could not be looked at. Without any history, names and words alone decide.
         """
         if not isinstance(task, str):
             raise InvalidInput(f"a task is a text, not {task!r}")
         from mica.select.navigation.navigating import Navigating
+        from mica.select.navigation.places import Places
 
         await self._stored()
-        folder = self._folder(root)
+        folder = await self.directory() if root is None else self._folder(root)
+        if folder is None:
+            return Places(missing={"files": f"the directory that {self.location} speaks of is not on this machine"})
         if folder not in self._navigating:
             self._navigating[folder] = Navigating(self._store, folder, home=self._kept)
         session = self.here.context.session if session is None else session
         return await self._navigating[folder].places(task, limit=limit, session=session, now=self._clock())
+
+    async def directory(self) -> Path | None:
+        """The working tree that this space speaks of: where its latest session worked; without any, the current one.
+
+        The current directory also where it is of this very space. None when the session's directory is not here.
+        """
+        here = space_of(Path.cwd(), home=self._settings.home)
+        started = await self.events(EventQuery(names=(STARTED,), limit=1))
+        if not started or str(here.file) == self.location:
+            return here.root
+        latest = latest_directory(started)
+        return None if latest is None else self._folder(latest)
 
     def _folder(self, root: Path | None) -> Path:
         """The working tree around a directory."""

@@ -89,3 +89,9 @@ def test_what_holds_no_transcript_is_said(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["replay", str(tmp_path)])
     assert result.exit_code == 1
     assert "no transcript" in result.output
+
+
+def test_a_page_that_cannot_be_written_is_said_before_anything_is_walked(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["replay", "--html", str(tmp_path / "nowhere" / "x.html")])
+    assert result.exit_code == 1
+    assert "is no folder" in result.output

@@ -84,3 +84,11 @@ def test_wrong_use_is_one_line(run: CliRunner, arguments: list[str], code: int, 
     done = run.invoke(cli, ["trails", *arguments])
     assert done.exit_code == code
     assert says in done.stderr
+
+
+@pytest.mark.parametrize("name", ["help", "explore", "handoff"])
+def test_a_trail_cannot_take_the_name_of_a_command_of_ours(run: CliRunner, name: str) -> None:
+    """K-10, A-23: what is generated never stands over what is there."""
+    result = run.invoke(cli, ["trails", "create", name, "src/auth.py"])
+    assert result.exit_code == 1
+    assert "command of mica's own" in result.output

@@ -391,3 +391,12 @@ def test_reads_are_gated_only_where_that_was_asked_for(user_home: Path) -> None:
     gates = hooks(machine_of(user_home, read_gate=True))["PreToolUse"]
     assert isinstance(gates, list)
     assert [gate["matcher"] for gate in gates] == ["Read"]
+
+
+def test_a_data_folder_of_ones_own_is_carried_into_hooks_and_server(user_home: Path) -> None:
+    """A-39: what an agent starts has not the variables of the shell that installed it."""
+    plain, moved = machine_of(user_home), machine_of(user_home, environment={"MICA_HOME": "elsewhere"})
+    assert "MICA_HOME" not in plain.hook_command("Stop")
+    assert "env" not in plain.server
+    assert f"MICA_HOME={moved.data} " in moved.hook_command("Stop")
+    assert moved.server["env"] == {"MICA_HOME": str(moved.data)}

@@ -238,7 +238,7 @@ async def brief(
             click.echo(made.text)
         passages = counted(len(made.passages), "passage")
         note = f"{made.tokens} of {made.budget_tokens} tokens (estimated), {passages}"
-        left = f", {made.left_out} more did not fit" if made.left_out else ""
+        left = f", {made.left_out} more left out" if made.left_out else ""
         click.echo(f"mica: {note}{left}; receipt {made.receipt}", err=True)
 
     output.show(made, for_people)

@@ -24,12 +24,14 @@ async def navigate(memory: Memory, output: Output, *, task: tuple[str, ...], lim
     Example: mica navigate "login redirect loses the session"
     """
     asked = " ".join(task)
+    if not asked.strip():
+        raise click.UsageError('say what the task is, as in: mica navigate "login redirect loses the session"')
     places = await memory.navigate(asked, limit=limit, session=session)
 
     def for_people(console: Console) -> None:
         for name, reason in places.missing.items():
             click.echo(f"mica: {name}: {reason}", err=True)
-        if not places:
+        if not places and limit and not places.missing:
             console.print("No file of this working tree has anything to do with it.")
         for place in places:
             where = ",".join(f"{lines.start}-{lines.end}" for lines in place.lines)

@@ -54,6 +54,8 @@ def replay(
     """
     settings = load_settings()
     output = Output(as_json=as_json)
+    if html is not None and not html.absolute().parent.is_dir():
+        raise InvalidInput(f"{html} cannot be written: {html.absolute().parent} is no folder")
     told = asyncio.run(_told(path, root, settings=settings, place=target(settings, store, space)))
     if html is not None:
         html.write_text(page(told), encoding="utf-8")
@@ -61,7 +63,7 @@ def replay(
         svg.mkdir(parents=True, exist_ok=True)
         for name, drawn in charts(told).items():
             (svg / f"{name}.svg").write_text(drawn, encoding="utf-8")
-    output.show({"verdict": told.verdict, "replay": told}, lambda console: _show(console, told, html=html))
+    output.show({"verdict": told.verdict, "replay": told}, lambda console: _show(console, told, html=html, svg=svg))
 
 
 async def _told(path: Path | None, root: Path | None, *, settings: Settings, place: Path | str) -> Replay:
@@ -88,7 +90,7 @@ async def _replayed(memory: Memory, root: Path | None) -> Replay:
         )
 
 
-def _show(console: Console, told: Replay, *, html: Path | None) -> None:
+def _show(console: Console, told: Replay, *, html: Path | None, svg: Path | None) -> None:
     for name, reason in told.missing.items():
         click.echo(f"mica: {name}: {reason}", err=True)
     console.print(f"[bold]{escape(told.verdict)}[/]", soft_wrap=True)
@@ -108,3 +110,5 @@ def _show(console: Console, told: Replay, *, html: Path | None) -> None:
         console.print(f"  [red]{row.net_tokens:+,}[/]  {escape(prompt)}  [dim]offered {len(row.offered)}[/]")
     if html is not None:
         console.print(f"Every task stands in {escape(str(html))}.", soft_wrap=True)
+    if svg is not None:
+        console.print(f"The charts stand in {escape(str(svg))}.", soft_wrap=True)

@@ -13,13 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from mica.cli.output import Output, making_command, memory_command
+from mica.errors import InvalidInput
 from mica.inject.commands import Destination, in_folder, in_project, reference
 from mica.inject.lines import counted, local, one_line
 from mica.inject.trails import LOADED_TOKENS
 from mica.memory import Memory
 from mica.model import EventId, utc_now
-from mica.settings import load_settings
-from mica.store.space import space_of
 from mica.trails import STATES, State, Trail
 from mica.walks import OUTCOMES, Outcome, Step
 
@@ -89,7 +88,7 @@ async def list_(
     found = await memory.trails.list(state=state, shape=shape, with_archived=with_archived, limit=limit)
 
     def for_people(console: Console) -> None:
-        console.print(_table(found) if found else NONE_YET)
+        console.print(_table(found) if found else NONE_YET if state is None and shape is None else "No such trail.")
 
     output.show(list(map(trail_document, found)), for_people)
 
@@ -191,7 +190,9 @@ async def load(memory: Memory, output: Output, *, name: str, budget: int) -> Non
 
     Example: mica trails load fix-login --budget 1500
     """
-    root = space_of(Path.cwd(), home=load_settings().home).root
+    root = await memory.directory()
+    if root is None:
+        raise InvalidInput(f"the directory that {memory.location} speaks of is not on this machine")
     found = await memory.trails.load(name, root=root, budget_tokens=budget)
     told = {"text": found.text, "tokens": found.tokens, "drifted": found.drifted, "left_out": found.left_out}
 
@@ -267,7 +268,8 @@ async def publish_(memory: Memory, output: Output, *, into_project: bool, folder
     def for_people(console: Console) -> None:
         for each in done:
             reason = f" ({each.reason})" if each.reason else ""
-            console.print(f"{each.fate:9} {escape(each.path)}{escape(reason)}", soft_wrap=True)
+            fate = f"would be {each.fate}" if dry_run else each.fate
+            console.print(f"{fate:9} {escape(each.path)}{escape(reason)}", soft_wrap=True)
 
     output.show(msgspec.to_builtins(done), for_people)
 

@@ -52,6 +52,7 @@ from mica.trails import (
 )
 from mica.walks import COMMAND, OUTCOME, OUTCOMES, TURN, Outcome, Step, Walk, walks_of
 
+RESERVED = ("help", "explore", "handoff")  # commands and skills that are there without any trail
 LOADED_TOKENS = 2_000  # of files, unless somebody says how much
 EVENTS_MAX = 500_000  # the latest, that walks are read from; 10,000 walks have fewer
 FRESH_EVENTS_MAX = 50_000  # a log of so many is learned whenever somebody asks; of a longer one, once a day
@@ -157,6 +158,8 @@ class Trails:
         Raises InvalidInput when the name is taken or unusable, or when there are no steps or too many.
         """
         slug = check_slug(slug)
+        if slug in RESERVED:
+            raise InvalidInput(f"{slug!r} is a command of mica's own; give the trail another name")
         listed = tuple(map(_checked, steps))
         if not 1 <= len({step.path for step in listed}) <= STEPS_MAX:
             raise InvalidInput(f"a trail has 1 to {STEPS_MAX} files, not {len({step.path for step in listed})}")
@@ -368,7 +371,9 @@ class Trails:
     async def _crystallized(self, reference: str) -> Trail:
         trail = await self.show(reference)
         if not trail.version:
-            raise InvalidInput(f"{trail.name} is only {trail.state}; `mica trails create --from {trail.slug}` names it")
+            raise InvalidInput(
+                f"{trail.name} is only {trail.state}; `mica trails create NAME --from {trail.slug}` does it"
+            )
         return trail
 
     async def _free(self, slug: str) -> None:

@@ -23,7 +23,7 @@ from mica import hook
 LOCK = "ingest.lock"
 CURSOR = ".cursor"
 BATCH_BYTES = 8 * 2**20
-OLD_S = 3_600  # a spool that was read whole and has not grown for so long is removed
+OLD_S = 60  # a spool that was read whole and has not grown for so long is removed: it is not redacted yet
 FORGOTTEN_S = 90 * 86_400  # a session is not taken up again after so long
 FINGERPRINT_BYTES = 256  # of the first line, which has its time in microseconds
 FAILURES_SHOWN = 20

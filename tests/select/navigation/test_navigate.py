@@ -188,7 +188,28 @@ async def test_a_day_teaches_nothing_while_learning_is_switched_off(
         for _ in range(4):
             turn(memory, clock, "s1", "customers are charged twice on an invoice", "billing/invoice.py")
         await memory.trails.switch(on=on)
+        clock.move(hours=1)
 
         assert "evolve" in {each.kind for each in await memory.tick()}
 
         assert await memory.learn_navigation(root=root) == (0 if on else 4)
+
+
+async def test_files_are_those_of_the_space_and_not_of_wherever_one_stands(
+    home: mica.Settings, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K-09: asked from another folder, a space speaks of its own; one that is not here is named as missing."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "invoice.py").write_text("charged twice")
+    monkeypatch.chdir(elsewhere)
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        assert await memory.directory() == elsewhere, "nothing says otherwise yet"
+        memory.emit("session.started", {"cwd": str(root)})
+        assert await memory.directory() == root
+        assert [place.path for place in await memory.navigate("charged twice on an invoice", limit=1)] == [
+            "billing/invoice.py"
+        ]
+        memory.emit("session.started", {"cwd": str(tmp_path / "gone")})
+        places = await memory.navigate("charged twice")
+        assert (list(places), list(places.missing)) == ([], ["files"])

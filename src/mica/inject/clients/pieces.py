@@ -43,7 +43,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         """The shell command of a hook. Every shell takes it, and it exits 0 also when mica or Python is gone."""
         python, hook, launcher = (shlex.quote(str(each)) for each in (self.python, self.hook, self.launcher))
         is_there = f"[ -x {python} ] && [ -f {hook} ] && [ -f {launcher} ]"
-        return f"{is_there} && {python} -I -S {launcher} {' '.join(words)} || true"
+        moved = f"MICA_HOME={shlex.quote(str(self.data))} " if self.environment.get("MICA_HOME") else ""
+        return f"{is_there} && {moved}{python} -I -S {launcher} {' '.join(words)} || true"
 
     @property
     def server_words(self) -> tuple[str, ...]:
@@ -54,7 +55,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     def server(self) -> dict[str, object]:
         """The MCP server, as most clients are told of it."""
         command, *words = self.server_words
-        return {"command": command, "args": words}
+        told: dict[str, object] = {"command": command, "args": words}
+        return told | {"env": {"MICA_HOME": str(self.data)}} if self.environment.get("MICA_HOME") else told
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,9 +32,9 @@ def reasons_for(path: str, found: Signals, past: Past, *, among: list[str]) -> t
     if strong(found, "content", path) or strong(found, "path_words", path):
         told.append("words of the prompt")
     if strong(found, "walk", path) and (other := past.companion(path, among)):
-        told.append(f"read together with {other}")
+        told.append(f"goes together with {other}")
     if not told:
-        told.append("used lately" if path in found.scores["recent"] else "words of the prompt")
+        told.append("used lately" if path in found.scores["recent"] else "often changed, nothing else speaks for it")
     return tuple(told[:REASONS_MAX])
 
 
