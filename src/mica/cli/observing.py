@@ -136,6 +136,7 @@ def _show(spools: Spools, settings: Settings, output: Output) -> None:
     def for_people(console: Console) -> None:
         state = "[green]on[/]" if document["observing"] else "[yellow]off[/]"
         said = "what is typed is kept, redacted" if document["prompts"] else "what is typed is not kept"
+        said = said if document["observing"] else "nothing new is kept"
         console.print(f"Observing is {state} in this space; {said}.", soft_wrap=True)
         if not settings.observe.enabled:
             console.print("The setting observe.enabled is false, for all spaces.", soft_wrap=True)

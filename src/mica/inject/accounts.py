@@ -17,10 +17,12 @@ PAGE = """<!doctype html>
 <style>
 :root {{ color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif }}
 body {{ max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
-.charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1rem }}
+.charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); gap: 1rem }}
 table {{ border-collapse: collapse; width: 100% }}
 th, td {{ text-align: right; padding: .25rem .5rem; border-bottom: 1px solid #8884; vertical-align: top }}
-th:first-child, td:first-child {{ text-align: left; overflow-wrap: anywhere }}
+th:nth-child(-n+3), td:nth-child(-n+3) {{ text-align: left }}
+td:nth-child(-n+3) {{ overflow-wrap: anywhere }}
+td:first-child {{ min-width: 18rem }}
 .loss {{ color: #c2572b }} .gain {{ color: #3a8a57 }}
 </style>
 <h1>{verdict}</h1>
@@ -84,9 +86,11 @@ def page(told: Replay) -> str:
 
 
 def facts(told: Replay) -> list[str]:
-    """The figures in sentences, the bad ones too."""
+    """The figures in sentences, the bad ones too; none where there is nothing to count."""
+    if not told.rows:
+        return []
     saved = (
-        f"Offers cost {told.cost_tokens:,} tokens and save {told.saved_tokens:,} and {told.saved_calls:,} searches "
+        f"Offers cost {told.cost_tokens:,} tokens and save {told.saved_tokens:,} in {told.saved_calls:,} searches "
         f"(by the generous rule {told.saved_generous:,}); {told.winning:,} tasks gain, {told.losing:,} lose."
     )
     said = [
@@ -97,7 +101,7 @@ def facts(told: Replay) -> list[str]:
     if told.dollars is not None:
         priced = f"; {told.unpriced:,} tasks have no known price" if told.unpriced else ""
         said.append(f"Net in dollars, by prices of {told.prices_at}: {told.dollars:+.4f}{priced}.")
-    elif told.rows:
+    else:
         said.append("Dollars are unknown: no price is known for the models of these tasks.")
     if told.found_10 is not None:
         said.append(f"Of the files a task needed, {told.found_10:.0%} stand in the first ten guesses.")

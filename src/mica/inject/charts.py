@@ -97,6 +97,7 @@ def _ticks(low: float, high: float) -> list[float]:
     rough = (high - low) / TICKS
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+    step = max(step, 1.0) if high - low > 2 else step  # tasks and tokens are counted, not measured
     return [step * index for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
