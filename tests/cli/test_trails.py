@@ -92,3 +92,12 @@ def test_a_trail_cannot_take_the_name_of_a_command_of_ours(run: CliRunner, name:
     result = run.invoke(cli, ["trails", "create", name, "src/auth.py"])
     assert result.exit_code == 1
     assert "command of mica's own" in result.output
+
+
+def test_files_that_have_a_name_keep_it(run: CliRunner) -> None:
+    """A-23: making a second trail of the same files never takes the first away."""
+    told(run, "trails", "create", "login", "src/auth.py:10-40")
+    result = run.invoke(cli, ["trails", "create", "signing-in", "src/auth.py:900-1000"])
+    assert result.exit_code == 1
+    assert "nav:login already" in result.output
+    assert "nav:login" in told(run, "trails", "show", "login")

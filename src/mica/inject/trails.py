@@ -155,7 +155,8 @@ class Trails:
     ) -> Trail:
         """Make a trail by hand, crystallized at once. Steps are steps, never bare paths (K-03).
 
-        Raises InvalidInput when the name is taken or unusable, or when there are no steps or too many.
+        Raises InvalidInput when the name is taken or unusable, when its files have a name already, or when there are no
+        steps or too many.
         """
         slug = check_slug(slug)
         if slug in RESERVED:
@@ -165,6 +166,9 @@ class Trails:
             raise InvalidInput(f"a trail has 1 to {STEPS_MAX} files, not {len({step.path for step in listed})}")
         await self._free(slug)
         key = key_of(step.pattern or step.path for step in listed)
+        for other in await self._all(TrailQuery(limit=None)):
+            if other.version and key in (other.key, *other.merged):
+                raise InvalidInput(f"these files are {other.name} already; `mica trails rename` gives it another name")
         data = {
             "key": key,
             "slug": slug,
