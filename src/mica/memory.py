@@ -1055,7 +1055,7 @@ class Memory:
             emit=lambda: self.emit,
             stored=self._stored,
             here=lambda: self.here,
-            mark=self.mark,
+            walk=self.walk,
             clock=self._clock,
             gates=self._settings.trails,
         )

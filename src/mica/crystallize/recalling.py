@@ -18,9 +18,9 @@ from mica.crystallize.files import Contents, read
 from mica.crystallize.following import LeftOut, anchored, moved
 from mica.crystallize.line_hashes import lines_of
 from mica.errors import InvalidInput
+from mica.observe.repository import git
 from mica.walks import Step
 
-GIT_TIMEOUT_S = 10.0
 TEXT_BYTES_MAX = 2_000_000
 CHANGED = "changed since it was read"
 
@@ -77,20 +77,10 @@ def _since_read(step: Step, now: Anchor, *, root: Path) -> tuple[str, ...]:
 def _text_at(root: Path, path: str, at: datetime) -> str | None:
     """A file as the last commit before a moment has it; None without git, or where there was no such text."""
     try:
-        commit = _git(root, "rev-list", "-1", f"--before={at.isoformat()}", "HEAD").decode().strip()
-        content = _git(root, "show", f"{commit}:./{path}") if commit else b""
+        commit = git(root, "rev-list", "-1", f"--before={at.isoformat()}", "HEAD").decode().strip()
+        content = git(root, "show", f"{commit}:./{path}") if commit else b""
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     if not content or len(content) > TEXT_BYTES_MAX or b"\0" in content[:8_000]:
         return None
     return content.decode("utf-8", "replace")
-
-
-def _git(root: Path, *args: str) -> bytes:
-    return subprocess.run(
-        ["git", "-C", str(root), *args],
-        capture_output=True,
-        check=True,
-        timeout=GIT_TIMEOUT_S,
-        stdin=subprocess.DEVNULL,
-    ).stdout

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from mica.errors import InvalidInput
+from mica.observe.repository import git
 
 COMMITS_MAX = 20_000  # of which renames are asked; GIT_S_MAX ends it earlier where that takes long
 GIT_S_MAX = 10.0
@@ -114,15 +115,15 @@ def _moves(listed: str) -> Iterator[tuple[str, str | None]]:
                 yield next(fields, ""), None
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), "--no-optional-locks", "-c", "core.fsmonitor=false", *arguments]
+def _git(folder: Path, *words: str) -> str:
     try:
-        ran = subprocess.run(command, capture_output=True, check=False, timeout=GIT_S_MAX, stdin=subprocess.DEVNULL)
+        return git(folder, *words, timeout_s=GIT_S_MAX).decode("utf-8", "surrogateescape")
     except FileNotFoundError as error:
         raise _NoAnswer("git is not installed, or the folder is gone") from error
     except subprocess.TimeoutExpired as error:
         raise _NoAnswer(f"git gave no answer within {GIT_S_MAX:.0f} s") from error
-    if ran.returncode:
-        said = ran.stderr.decode("utf-8", "replace").strip().split("\n")[0]
-        raise _NoAnswer("this is no git repository" if "not a git repository" in said else said or "git failed")
-    return ran.stdout.decode("utf-8", "surrogateescape")
+    except subprocess.CalledProcessError as error:
+        said = bytes(error.stderr or b"").decode("utf-8", "replace").strip().split("\n")[0]
+        raise _NoAnswer(
+            "this is no git repository" if "not a git repository" in said else said or "git failed"
+        ) from error

@@ -19,7 +19,7 @@ from mica.inject.commands import Destination, publish
 from mica.inject.commands import Outcome as Published
 from mica.inject.loading import Loaded, loaded_trail
 from mica.inject.publishing import Publication, Republished, publications_in, republished
-from mica.model import EMPTY, MARK, RETRACTED, Clock, Context, EventId, EventQuery, Ref
+from mica.model import EMPTY, MARK, RETRACTED, Clock, EventId, EventQuery, Ref
 from mica.observe.context import Here
 from mica.observe.emitter import Emit
 from mica.observe.redact import redact
@@ -65,10 +65,20 @@ Choices = list[Choice]
 Outcomes = list[Published]
 
 
-class Marks(Protocol):
-    """Records a mark, redacted."""
+class Walks(Protocol):
+    """Records a walk, redacted: what `Memory.walk` does."""
 
-    def __call__(self, text: str, *, tags: Sequence[str], context: Context) -> Ref: ...
+    def __call__(
+        self,
+        task: str,
+        steps: Iterable[Step],
+        *,
+        outcome: Outcome,
+        reason: str,
+        workflow: str | None,
+        session: str | None,
+        agent: str | None,
+    ) -> Ref: ...
 
 
 class Trails:
@@ -81,7 +91,7 @@ class Trails:
         emit: Callable[[], Emit],
         stored: Callable[[], Awaitable[None]],
         here: Callable[[], Here],
-        mark: Marks,
+        walk: Walks,
         clock: Clock,
         gates: TrailSettings,
     ) -> None:
@@ -89,7 +99,7 @@ class Trails:
         self._emit = emit
         self._stored = stored
         self._here = here
-        self._mark = mark
+        self._walk = walk
         self._clock = clock
         self._gates = gates
 
@@ -252,18 +262,17 @@ class Trails:
         A known trail gets its figures updated, a new one is made (A-11). A workflow's task shape is `adw_<workflow>`
         (A-20). None where fewer than two files of the project were touched: that is no trail.
         """
-        if outcome not in OUTCOMES:
-            raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
         listed = tuple(map(_checked, steps))
-        kind = None if workflow is None else WORKFLOW + slug_of(workflow).replace("-", "_")
-        emit, context = self._emit(), self._here().context.with_(session=session, agent=agent, task=kind)
-        asked = self._mark(task if task.strip() else kind or "work", tags=("prompt",), context=context)
-        for step in listed:
-            told = {name: value for name in _STORED if (value := getattr(step, name)) is not None}
-            emit(f"file.{step.operation}", told, parent=asked, context=context, origin="tool", error=step.failed)
-        if outcome != "unknown":
-            said = {"outcome": outcome, "reason": redact(reason)}
-            emit(OUTCOME, said, parent=asked, context=context, origin="tool")
+        kind = None if workflow is None else WORKFLOW + slug_of(workflow.removeprefix(WORKFLOW)).replace("-", "_")
+        asked = self._walk(
+            task if task.strip() else kind or "work",
+            listed,
+            outcome=outcome,
+            reason=reason,
+            workflow=kind,
+            session=session,
+            agent=agent,
+        )
         at = self._clock()
         paths = run_of(Walk(id=asked.id, prompt=task, at=at, ended_at=at, steps=listed)).paths
         return key_of(paths) if len(paths) > 1 else None
@@ -405,9 +414,6 @@ class Trails:
             "steps": msgspec.to_builtins(trail.steps),
         }
         self._emit()(CRYSTALLIZED, data, origin="user" if by == "user" else "tool")
-
-
-_STORED = ("path", "start_line", "end_line", "total_lines", "tokens", "content_hash")
 
 
 def _checked(step: object) -> Step:

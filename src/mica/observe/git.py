@@ -12,6 +12,7 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.model import EMPTY, Event, event_id, make_event, sequence_named, writer_named
 from mica.observe.redact import redact
+from mica.observe.repository import git
 
 COMMIT = "git.commit"  # {"sha", "subject", "files", "renamed": [[old, new], …]}
 FILES_MAX = 100  # of one commit; one that changes more says nothing of what belongs together, and is kept without them
@@ -33,13 +34,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 def changes_of(root: Path, *, limit: int) -> list[Change]:
     """The latest commits of the current branch, oldest first. Raises InvalidInput where there is no history."""
     try:
-        told = subprocess.run(
-            ["git", "-C", str(root), *_ASK, f"--max-count={limit}"],
-            capture_output=True,
-            check=True,
-            timeout=TIMEOUT_S,
-            stdin=subprocess.DEVNULL,
-        ).stdout
+        told = git(root, *_ASK, f"--max-count={limit}", timeout_s=TIMEOUT_S)
     except (OSError, subprocess.SubprocessError) as error:
         said = bytes(getattr(error, "stderr", None) or b"").decode("utf-8", "replace").strip().partition("\n")[0]
         raise InvalidInput(f"{root} has no git history to learn from: {said or type(error).__name__}") from error

@@ -15,7 +15,8 @@ from types import TracebackType
 
 import msgspec
 
-from mica.observe.worktree import FILES_MAX, GIT_TIMEOUT_S, READ_BYTES_MAX, SIZE_BYTES_MAX, is_secret
+from mica.observe.repository import git
+from mica.observe.worktree import FILES_MAX, READ_BYTES_MAX, SIZE_BYTES_MAX, is_secret
 
 REGULAR = ("100644", "100755")  # neither links nor submodules
 HISTORY_TIMEOUT_S = 120.0
@@ -42,7 +43,7 @@ class PastTrees:
     def __init__(self, root: Path) -> None:
         """Raises OSError or SubprocessError where there is no git or no history."""
         self._root = root
-        listed = self._git("log", "--first-parent", "--format=%H %ct", timeout_s=HISTORY_TIMEOUT_S)
+        listed = git(root, "log", "--first-parent", "--format=%H %ct", timeout_s=HISTORY_TIMEOUT_S)
         line = [row.split() for row in listed.decode().splitlines()][::-1]
         self._commits = [commit for commit, _ in line]
         self._times: list[int] = []
@@ -78,13 +79,13 @@ class PastTrees:
     def _changed(self, commit: str) -> tuple[list[tuple[str, str]], list[str]]:
         """Paths with the name of their contents, and paths that are gone."""
         if self._here is None:
-            listed = self._git("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")
+            listed = git(self._root, "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")
             rows = [row.decode("utf-8", "replace").partition("\t") for row in listed if row]
             found = [(path, head.split()[2]) for head, _, path in rows if head.split()[0] in REGULAR]
             return found[:FILES_MAX], []
         changed: list[tuple[str, str]] = []
         removed: list[str] = []
-        told = self._git("diff-tree", "-r", "-z", "--raw", "--no-renames", self._here, commit).split(b"\0")
+        told = git(self._root, "diff-tree", "-r", "-z", "--raw", "--no-renames", self._here, commit).split(b"\0")
         for head, path in zip(*[iter(part.decode("utf-8", "replace") for part in told[:-1])] * 2, strict=False):
             _, mode, _, name, _ = head.split()
             if mode in REGULAR:
@@ -122,15 +123,6 @@ class PastTrees:
             content = told.read(part)
             read += content[: max(0, READ_BYTES_MAX - len(read))]
         return (None if size_bytes > SIZE_BYTES_MAX else read[: min(size_bytes, READ_BYTES_MAX)]), size_bytes
-
-    def _git(self, *args: str, timeout_s: float = GIT_TIMEOUT_S) -> bytes:
-        return subprocess.run(
-            ["git", "-C", str(self._root), *args],
-            capture_output=True,
-            check=True,
-            timeout=timeout_s,
-            stdin=subprocess.DEVNULL,
-        ).stdout
 
 
 def _parts(size_bytes: int, step: int = 2**20) -> Iterator[int]:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 
+from mica.observe.repository import git
+
 FILES_MAX = 50_000  # beyond that a tree is a monorepo or a home folder; the rest is left out, and said so
 SIZE_BYTES_MAX = 1_000_000  # of a file whose words are read; larger ones are data
 READ_BYTES_MAX = 200_000  # of those, from the beginning: what a file is about stands there
-GIT_TIMEOUT_S = 20.0
 PATH_BYTES_MAX = 1_000
 IGNORED_FOLDERS = frozenset(
     ".git .hg .svn node_modules __pycache__ .venv venv env .tox .nox .mypy_cache .ruff_cache .pytest_cache dist build"
@@ -82,14 +83,8 @@ def text_of(root: Path, path: str) -> str | None:
 
 
 def _git_files(root: Path) -> list[str]:
-    listed = subprocess.run(
-        ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        check=True,
-        timeout=GIT_TIMEOUT_S,
-        stdin=subprocess.DEVNULL,
-    )
-    return [name for name in listed.stdout.decode("utf-8", "surrogateescape").split("\0") if name]
+    listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    return [name for name in listed.decode("utf-8", "surrogateescape").split("\0") if name]
 
 
 def _walked(root: Path) -> Iterator[str]:
