@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from mica import hook
 from mica.crystallize.promoting import Promoting
 from mica.crystallize.requests import Crystallized, Made, Request, Written
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, Waiting, crystal_of
@@ -57,7 +56,7 @@ from mica.observe.folding import Folding
 from mica.observe.journal import Journal
 from mica.observe.leftovers import backlog, closed_in, damaged_in
 from mica.observe.redact import redact
-from mica.observe.spool import Hints, SessionAnswer, Spools, hooks_folder
+from mica.observe.spool import Spools, hooks_folder
 from mica.select import chains
 from mica.select.budget import fit
 from mica.select.finding import DEPTHS, Depth, Found, Wanted, find
@@ -86,7 +85,7 @@ from mica.store.retention import PINNED, UNPINNED, Retained
 from mica.store.scheduling import Job, Ran, Scheduler
 from mica.store.space import is_address, space_of
 from mica.teachings import AUTO_MAX, Candidate, Teaching
-from mica.walks import OUTCOME, OUTCOMES, STARTED, WALKED, Outcome, Step, fields_of, latest_directory, walks_of
+from mica.walks import OUTCOME, OUTCOMES, STARTED, WALKED, Outcome, Step, fields_of, latest_directory
 from mica.words import terms
 
 EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
@@ -115,8 +114,6 @@ OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fra
 Preset = Literal["quick", "standard", "research", "coordinator"]
 PRESETS: dict[Preset, int] = {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}  # tokens
 MEANING_SHARE = 0.4  # of what is left of it, for a model to read the question
-ANSWER_TOKENS_MAX = 2_000  # of what a hook prints: Codex takes 2,500
-ANSWER_DEADLINE_S = 10.0  # nobody waits for what is rendered beforehand
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
 
@@ -344,47 +341,18 @@ class Memory:
             raise InvalidInput(f"no hooks write for {self.location}; they write beside the file of a space")
         done = await self._ingesting.ingest()
         if not done.is_busy:
-            await self._render_answers(self.spools)
+            from mica.inject import answers
+
+            await answers.render(
+                self.spools, self._store, settings=self._settings, brief=self.brief, receipt=self._receipt
+            )
         return done
 
-    async def _render_answers(self, spools: Spools) -> None:
-        """Make what hooks print; a brief that says the same as before stays the same, to the byte."""
-        budget_tokens = min(self._settings.brief.budget_tokens, ANSWER_TOKENS_MAX)
-        brief = await self.brief(budget_tokens=budget_tokens, deadline_s=ANSWER_DEADLINE_S, is_preview=True)
-        while len(brief.text) > hook.ANSWER_CHARACTERS_MAX:
-            budget_tokens = budget_tokens * 4 // 5
-            brief = await self.brief(budget_tokens=budget_tokens, deadline_s=ANSWER_DEADLINE_S, is_preview=True)
-        before = spools.session_answer()
-        if not brief.text:
-            spools.answer(hook.SESSION_ANSWER, None)
-        elif before is None or before.text != brief.text:
-            spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=brief.text, receipt=self._receipt(brief)))
-        spools.answer(hook.PROMPT_ANSWER, await self._hints())
-
-    async def _hints(self) -> Hints | None:
-        """What hooks may offer at a prompt; nothing, unless this space's own history says that it pays."""
-        from mica.select.navigation.hinting import TASKS_MAX, hints
-
-        if not self._settings.observe.offers:
-            return None
-        events = await self._store.events(EventQuery(names=WALKED, limit=TASKS_MAX * 25))
-        directory = latest_directory(events)
-        if directory is None:
-            return None
-        root = self._folder(directory)
-        return await asyncio.to_thread(
-            lambda: hints(
-                walks_of(events),
-                exists=lambda path: (root / path).is_file(),
-                holdout=self._settings.observe.holdout,
-            )
-        )
-
     def _take_back_answers(self) -> None:
-        """Let hooks say nothing until answers are made anew: something that they may say does not hold any more."""
         if self.spools is not None:
-            self.spools.answer(hook.SESSION_ANSWER, None)
-            self.spools.answer(hook.PROMPT_ANSWER, None)
+            from mica.inject import answers
+
+            answers.take_back(self.spools)
 
     def walk(
         self,

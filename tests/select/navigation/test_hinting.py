@@ -9,6 +9,7 @@ import msgspec
 
 import mica
 from mica import hook
+from mica.inject.answers import offered
 from mica.model import EventId, EventQuery
 from mica.select.navigation.hinting import hints
 from mica.settings import ObserveSettings, load_settings
@@ -102,15 +103,15 @@ async def test_an_ingest_renders_hints_only_where_they_pay(tmp_path: Path) -> No
             )
         await memory.durable()
         await memory.events()
-        made = await memory._hints()
+        made = await offered(memory._store, settings=memory._settings)
         assert made is not None
         assert [place.path for place in made.places] == ["cart.py"]
         for prompt in await memory.events(EventQuery(names=("mark",))):
             await memory.retract(prompt.id, reason="meant for another project")
-        assert await memory._hints() is None
+        assert await offered(memory._store, settings=memory._settings) is None
     silent = msgspec.structs.replace(load_settings(), observe=ObserveSettings(offers=False))
     async with mica.open(tmp_path / "shop.db", settings=silent) as memory:
-        assert await memory._hints() is None
+        assert await offered(memory._store, settings=memory._settings) is None
 
 
 def as_read(made: object) -> dict[str, object]:

@@ -20,7 +20,7 @@ from mica.observe.clients.claude_records import Count
 from mica.observe.clients.prompts import Command, joined, typed
 from mica.observe.clients.reading import HEAD_LINES_MAX, Extent, Head
 from mica.observe.clients.records import Shape, Tally, value_of
-from mica.observe.clients.telling import NEVER, Teller, utc
+from mica.observe.clients.telling import NEVER, Asked, Teller, utc
 from mica.observe.clients.touching import Call, digest
 
 CLIENT = "codex"
@@ -157,13 +157,6 @@ RECORD = Shape(Record)
 _OUTPUT = Shape(Output)
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """A tool call that waits for its result."""
-
-    tool: str
-    given: object
-
-
 class Rollout(Teller):
     """What is remembered while a rollout is read."""
 
@@ -171,7 +164,7 @@ class Rollout(Teller):
         super().__init__(CLIENT, session=name, root=root)
         self.turn_id: str | None = None
         self.turns: set[str] = set()  # that a prompt or a call has begun
-        self.pending: dict[str, _Asked] = {}
+        self.pending: dict[str, Asked] = {}
         self.cwd: str | None = None
         self.model: str | None = None
         self.branch: str | None = None
@@ -339,7 +332,7 @@ class Rollout(Teller):
         if payload.action is not None:
             given = {"command": payload.action.command, "workdir": payload.action.working_directory}
         tool = "local_shell" if payload.type == "local_shell_call" else payload.name or "(none)"
-        self.pending[payload.call_id] = _Asked(tool, given)
+        self.pending[payload.call_id] = Asked(tool, given)
         if len(self.pending) > PENDING_MAX:
             del self.pending[next(iter(self.pending))]
 

@@ -18,7 +18,7 @@ from mica.observe.clients.claude_records import Count
 from mica.observe.clients.prompts import Command, typed
 from mica.observe.clients.reading import HEAD_LINES_MAX, Extent, Head
 from mica.observe.clients.records import Shape, Tally, value_of
-from mica.observe.clients.telling import NEVER, Teller, utc
+from mica.observe.clients.telling import NEVER, Asked, Teller, utc
 from mica.observe.clients.touching import Call
 
 CLIENT = "copilot"
@@ -98,13 +98,6 @@ class Record(msgspec.Struct, gc=False):
 RECORD = Shape(Record)
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """A tool call that waits for its result."""
-
-    tool: str
-    given: object
-
-
 class Session(Teller):
     """What is remembered while a session is read."""
 
@@ -112,7 +105,7 @@ class Session(Teller):
         super().__init__(CLIENT, session=name, root=root)
         self.cwd: str | None = None
         self.branch: str | None = None
-        self.pending: dict[str, _Asked] = {}
+        self.pending: dict[str, Asked] = {}
         self.prompt_name = ""
 
     def take(self, record: Record, *, number: int, tally: Tally) -> list[Event]:
@@ -192,7 +185,7 @@ class Session(Teller):
 
     def _ask(self, data: Data) -> None:
         if data.tool_call_id:
-            self.pending[data.tool_call_id] = _Asked(data.tool_name or "(none)", value_of(data.arguments))
+            self.pending[data.tool_call_id] = Asked(data.tool_name or "(none)", value_of(data.arguments))
             if len(self.pending) > PENDING_MAX:
                 del self.pending[next(iter(self.pending))]
 

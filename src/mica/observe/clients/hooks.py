@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from mica.hook import PASSED_OVER, session_of
+from mica.hook import PASSED_OVER, PROMPTS, STARTS, session_of
 from mica.model import Event
 from mica.observe.clients import (
     claude_tools,
@@ -48,8 +48,6 @@ TOOLS: dict[str, Callable[[Call, Files, Tally], list[Draft]]] = {
     "gemini": gemini_tools.drafts,
     "opencode": opencode_tools.drafts,
 }
-_STARTS = ("SessionStart", "sessionStart", "session", "session.created")
-_PROMPTS = ("UserPromptSubmit", "BeforeAgent", "userPromptSubmitted", "beforeSubmitPrompt", "prompt", "chat.message")
 _COMMANDS = ("command.execute.before",)
 _CALLS = ("PostToolUse", "AfterTool", "postToolUse", "tool.execute.after", "tool")
 _FAILED_CALLS = ("PostToolUseFailure", "postToolUseFailure")
@@ -88,8 +86,8 @@ class Hearing:
         if event in _IGNORED:
             return []
         if line.client not in TOOLS or event not in (
-            *_STARTS,
-            *_PROMPTS,
+            *STARTS,
+            *PROMPTS,
             *_COMMANDS,
             *_CALLS,
             *_FAILED_CALLS,
@@ -103,7 +101,7 @@ class Hearing:
         teller.number, teller.tally, teller.made = number, tally, []
         cwd = _text(payload, "cwd", "directory") or line.directory
         self._place(teller, payload, cwd)
-        if event in _PROMPTS or event in _COMMANDS:
+        if event in PROMPTS or event in _COMMANDS:
             self._prompt(teller, line, event, payload)
         elif event in _CALLS or event in _FAILED_CALLS:
             self._call(teller, line, payload, cwd, failed=event in _FAILED_CALLS)

@@ -56,6 +56,13 @@ class _Held(msgspec.Struct, frozen=True):
     parent: Ref
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """A tool call that waits for its result."""
+
+    tool: str
+    given: object
+
+
 class Teller:
     """Makes events, and remembers what later ones refer to: ids and lengths of files; never their text.
 
