@@ -36,6 +36,7 @@ _EXPLORE = """Find trails for: $ARGUMENTS
 4. If there is none, or none was wanted, search as you always do: what you open is observed and learned.
 """
 
+SKILL = "nav-"  # before the slug: names of skills allow no colon
 Fate = Literal["written", "unchanged", "removed", "kept"]
 
 
@@ -44,8 +45,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
     root: Path
     commands: str | None = None  # a folder below it, for <slug>.md
-    skills: tuple[str, ...] = ()  # folders below it, for <prefix><slug>/SKILL.md
-    prefix: str = "nav-"
+    skills: tuple[str, ...] = ()  # folders below it, for nav-<slug>/SKILL.md
 
 
 def in_project(root: Path) -> Destination:
@@ -75,12 +75,12 @@ def command_text(trail: Trail) -> str:
     return owned(front, _body(trail), metadata=_metadata(trail))
 
 
-def skill_text(trail: Trail, *, prefix: str = "nav-") -> str:
+def skill_text(trail: Trail) -> str:
     """The same as a portable skill."""
     leading = ", ".join(word for word, _ in trail.words[:6])
     when = f" Use when the task touches {leading}." if leading else ""
     description = one_line(trail.description + "." + when, DESCRIPTION_CHARACTERS_MAX)
-    front = {"name": prefix + trail.slug, "description": description, "allowed-tools": "Read"}
+    front = {"name": SKILL + trail.slug, "description": description, "allowed-tools": "Read"}
     return owned(front, _body(trail), metadata=_metadata(trail))
 
 
@@ -213,8 +213,7 @@ def published(trails: Iterable[Trail], destination: Destination) -> dict[str, st
         files |= {f"{destination.commands}/{trail.slug}.md": command_text(trail) for trail in offered}
     for folder in destination.skills:
         for trail in offered:
-            name = destination.prefix + trail.slug
-            files[f"{folder}/{name}/SKILL.md"] = skill_text(trail, prefix=destination.prefix)
+            files[f"{folder}/{SKILL}{trail.slug}/SKILL.md"] = skill_text(trail)
     return files
 
 
@@ -255,7 +254,7 @@ def _owned(destination: Destination) -> list[str]:
     if destination.commands is not None:
         places += (root / destination.commands).glob("*.md")
     for folder in destination.skills:
-        places += (root / folder).glob(f"{destination.prefix}*/SKILL.md")
+        places += (root / folder).glob(f"{SKILL}*/SKILL.md")
     return sorted(path.relative_to(root).as_posix() for path in places if OWNER in (_read(path) or ""))
 
 
