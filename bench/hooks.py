@@ -45,7 +45,7 @@ class Stage:
         Spools(hooks_folder(space_of(self.off, home=self.home).file)).switch(on=False)
         places = tuple(Place(path=f"src/{n}.py", text=f"- src/{n}.py:1-40, read in 3 sessions") for n in range(PLACES))
         terms = {f"word{n}": tuple((n * k % PLACES, 0.5) for k in range(1, 6)) for n in range(TERMS)}
-        self.spools.answer(hook.PROMPT_ANSWER, Hints(places=places, terms=terms, gate=0.4, holdout=0.0))
+        self.spools.answer(hook.PROMPT_ANSWER, Hints(places=places, terms=terms, gate=0.4, head="Files:", holdout=0.0))
         self.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
         (self.home / hook.COMMAND.decode()).write_text("/bin/true\ningest\n")  # starting an ingest is part of the cost
 

@@ -101,7 +101,7 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     places: tuple[Place, ...]
     terms: dict[str, tuple[tuple[int, float], ...]]  # for each term, numbers of places and what it adds to them
     gate: float  # log-odds that a place needs to be offered
-    head: str = "Files that earlier sessions needed for such a task:"
+    head: str
     holdout: float = 0.1  # share of sessions that are told nothing, to measure what telling is worth
     version: int = 1
 

@@ -18,6 +18,7 @@ from mica import hook
 from mica.model import EventId
 from mica.observe.spool import Hints, Place
 from mica.select.replaying import saved
+from mica.tokens import about
 from mica.walks import Walk
 
 PLACES_MAX = 200  # files that are offered at all: those of most tasks
@@ -28,9 +29,8 @@ TOGETHER_MIN = 2  # tasks that a word and a file have in common
 SHRINK = 0.5  # words of one prompt go together: each counts for half
 PSEUDO = 2.0  # tasks with a word, of the file's own rate, that are added to what was seen
 SPOKEN_MIN = 8  # offers that the history must have had for a verdict
+HEAD = "Files that earlier sessions needed for such a task:"
 GATES = tuple(quarter / 4 for quarter in range(-8, 13))  # log-odds: from 12 % to 95 %
-LINE_TOKENS = 14  # what a line of an offer costs, about, and its head
-HEAD_TOKENS = 12
 
 
 class Counts:
@@ -65,6 +65,10 @@ class Counts:
         given = (seen + PSEUDO * share) / (self.words[word] + PSEUDO)
         return max(0.0, SHRINK * math.log(given / share))
 
+    def line(self, path: str) -> str:
+        """What is printed of a file: its path, and the reason."""
+        return f"- {' '.join(path.split())} ({self.files[path]} of {self.tasks} tasks)"
+
     def best(self, prompt: str) -> list[tuple[float, str]]:
         """The files that a hook would offer, with their scores."""
         scores = {path: self.prior(path) for path, _ in self.files.most_common(PLACES_MAX)}
@@ -85,7 +89,7 @@ def hints(walks: Sequence[Walk], *, exists: Callable[[str], bool], holdout: floa
         while running and running[0][0] <= walk.at:  # what had not ended was not known
             counts.learn(heappop(running)[2])
         if walk.prompt and walk.steps and not hook.names_path(walk.prompt):
-            gate.judge(walk, counts.best(walk.prompt))
+            gate.judge(walk, counts.best(walk.prompt), line=counts.line)
         heappush(running, (walk.ended_at, walk.id, walk))
     for _, _, walk in sorted(running):
         counts.learn(walk)
@@ -98,6 +102,7 @@ def hints(walks: Sequence[Walk], *, exists: Callable[[str], bool], holdout: floa
         places=tuple(_place(path, counts) for path in paths),
         terms=dict(_weights(counts, numbers, counts.words)),
         gate=best,
+        head=HEAD,
         holdout=holdout,
     )
 
@@ -120,8 +125,8 @@ class Gate:
         enough = [gate for gate in GATES if self._spoke[gate] >= SPOKEN_MIN and self._nets[gate] > 0]
         return max(enough, key=lambda gate: (self._nets[gate], gate), default=None)
 
-    def judge(self, walk: Walk, best: Sequence[tuple[float, str]]) -> None:
-        nets = {gate: _net(walk, [path for score, path in best if score >= gate]) for gate in GATES}
+    def judge(self, walk: Walk, best: Sequence[tuple[float, str]], *, line: Callable[[str], str]) -> None:
+        nets = {gate: _net(walk, [path for score, path in best if score >= gate], line=line) for gate in GATES}
         if self.best is not None:
             self.net_tokens += nets[self.best] or 0
         for gate, net in nets.items():
@@ -129,14 +134,15 @@ class Gate:
             self._nets[gate] += net or 0
 
 
-def _net(walk: Walk, offered: Sequence[str]) -> int | None:
-    """What a list of these paths saves, less what it costs; None for no list."""
-    return saved(walk, offered)[0] - HEAD_TOKENS - LINE_TOKENS * len(offered) if offered else None
+def _net(walk: Walk, offered: Sequence[str], *, line: Callable[[str], str]) -> int | None:
+    """What a list of these paths saves, less what its text costs; None for no list."""
+    if not offered:
+        return None
+    return saved(walk, offered)[0] - about("\n".join([HEAD, *map(line, offered)]))
 
 
 def _place(path: str, counts: Counts) -> Place:
-    tasks = f"{counts.files[path]} of {counts.tasks} tasks"
-    return Place(path=path, text=f"- {' '.join(path.split())} ({tasks})", prior=round(counts.prior(path), 3))
+    return Place(path=path, text=counts.line(path), prior=round(counts.prior(path), 3))
 
 
 def _weights(
