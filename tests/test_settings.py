@@ -96,3 +96,11 @@ def test_a_bad_variable_names_its_key(tmp_path: Path) -> None:
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="does not exist"):
         load_settings({"HOME": str(tmp_path), "MICA_CONFIG": str(tmp_path / "nope.toml")})
+
+
+def test_sources_are_tables_by_name_for_their_drivers_to_read(tmp_path: Path) -> None:
+    settings = load_settings(written(tmp_path, '[sources.reviews]\ndriver = "json"\npath = "reviews.json"\n'))
+
+    assert settings.sources == {"reviews": {"driver": "json", "path": "reviews.json"}}
+    with pytest.raises(InvalidSettings, match=r"\$\.sources"):
+        load_settings(written(tmp_path, "sources = 3\n"))

@@ -12,6 +12,7 @@ MicaError
 ├── DuplicateEvent          the id exists already, with other content
 ├── ClaimLost               the lease ran out and the work is another's now
 ├── Backlogged              too much waits for the store; observing stops rather than drop
+├── SourceFailed            a source cannot say what it knows
 ├── ModelError              a language model cannot do what was asked
 │   ├── NoModel             none is configured, or what it needs is not installed
 │   ├── ModelUnavailable    away, too slow or too busy; trying again later helps
@@ -109,6 +110,15 @@ class ClaimLost(MicaError):
 
 class Backlogged(MicaError):
     """Too much waits for the store."""
+
+
+class SourceFailed(MicaError):
+    """A source cannot say what it knows. A gather names it as missing and goes on."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"source {source!r}: {reason}")
+        self.source = source
+        self.reason = reason
 
 
 class ModelError(MicaError):

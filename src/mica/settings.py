@@ -194,6 +194,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retention: RetentionSettings = RetentionSettings()
     trails: TrailSettings = TrailSettings()
     models: ModelsSettings = ModelsSettings()
+    sources: dict[str, dict[str, object]] = {}  # by name, as written: each driver knows what its table may hold
     keys: dict[str, Secret] = {}  # of the providers that are named, from their variables
     semantic: Literal["auto", "on", "off"] = "auto"  # whether meaning counts in search; auto: when it is installed
     time_zone: str | None = None  # by which days and weeks are told, as in Europe/Berlin; None: this machine's
@@ -264,7 +265,9 @@ def _origin(error: str, environment: Mapping[str, str]) -> str | None:
     return f"{variable}={environment[variable]!r}" if environment.get(variable) else None
 
 
-def _as_path(_: type, value: object) -> Path:
+def _as_path(kind: type, value: object) -> object:
+    if kind is object:  # what a driver reads itself
+        return value
     if not isinstance(value, str) or not value:
         raise ValueError(f"Expected a path as text, got {value!r}")
     return Path(value).expanduser()
