@@ -1,0 +1,191 @@
+"""Navigate: where agents went, where the next one should go, and whether that pays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from datetime import time as clock_time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mica.errors import InvalidInput
+from mica.llm.prices import prices
+from mica.memory.crystallizing import Crystallizing
+from mica.model import (
+    Appended,
+    EventQuery,
+)
+from mica.store.scheduling import Job
+from mica.store.space import space_of
+from mica.walks import STARTED, WALKED, latest_directory
+
+if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
+    from mica.inject.trails import Trails
+    from mica.select.navigation.navigating import Navigating
+    from mica.select.navigation.places import Places
+    from mica.select.replaying import Replay
+    from mica.select.reporting import Period, Report
+
+
+EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
+IMPORTED_AT_ONCE = 1_000  # events of one append
+COMMITS_MAX = 5_000  # the latest of a repository; older ones say little of the files that are there now
+WALKED_EVENTS = 500_000  # the latest that walks are read from: years of one person's work
+TAUGHT_DAILY = 60  # tasks that a day's evolution learns from: some seconds, also where nobody planned for them
+
+
+class Guiding(Crystallizing):
+    """A memory that knows the way."""
+
+    def _jobs(self) -> list[Job]:
+        jobs = super()._jobs()
+        if self._settings.trails.learn:
+            zone = self._settings.zone()
+            jobs.append(Job(kind="evolve", every=timedelta(days=1), at=EVOLVING, zone=zone, run=self._evolve))
+        return jobs
+
+    @cached_property
+    def _trees(self) -> dict[Path, Navigating]:
+        """One engine for each working tree that was asked about."""
+        return {}
+
+    async def navigate(
+        self, task: str, *, limit: int = 10, session: str | None = None, root: Path | None = None
+    ) -> Places:
+        """The files that a task will probably need, with the lines to begin at, how sure that is and why; best first.
+
+        Only files of the working tree at `root` as it is now; without `root`, of the tree that `directory` names. What
+        was done earlier in `session` counts most; without it, the session of the current block. `missing` of the answer
+        names what could not be looked at. Without any history, names and words alone decide.
+        """
+        if not isinstance(task, str):
+            raise InvalidInput(f"a task is a text, not {task!r}")
+        from mica.select.navigation.navigating import Navigating
+        from mica.select.navigation.places import Places
+
+        await self._stored()
+        folder = await self.directory() if root is None else self._folder(root)
+        if folder is None:
+            return Places(missing={"files": f"the directory that {self.location} speaks of is not on this machine"})
+        if folder not in self._trees:
+            self._trees[folder] = Navigating(self._store, folder, home=self._kept)
+        session = self.here.context.session if session is None else session
+        return await self._trees[folder].places(task, limit=limit, session=session, now=self._clock())
+
+    async def directory(self) -> Path | None:
+        """The working tree that this space speaks of: where its latest session worked; without any, the current one.
+
+        The current directory also where it is of this very space. None when the session's directory is not here.
+        """
+        here = space_of(Path.cwd(), home=self._settings.home)
+        started = await self.events(EventQuery(names=(STARTED,), limit=1))
+        if not started or str(here.file) == self.location:
+            return here.root
+        latest = latest_directory(started)
+        return None if latest is None else self._folder(latest)
+
+    async def learn_git(self, *, root: Path | None = None, limit: int = COMMITS_MAX) -> Appended:
+        """Take in the latest commits of the repository around `root`: subjects, changed files and renames, each once.
+
+        Without `root`, of the current directory. Merges are left out; subjects are redacted. Raises InvalidInput where
+        there is no git or no history.
+        """
+        from mica.observe.git import changes_of, events_of
+
+        changes = await asyncio.to_thread(changes_of, self._folder(root), limit=limit)
+        await self._stored()
+        total = Appended()
+        events = list(events_of(changes))
+        for start in range(0, len(events), IMPORTED_AT_ONCE):
+            done = await self._append(events[start : start + IMPORTED_AT_ONCE])
+            total = Appended(stored=total.stored + done.stored, repeated=total.repeated + done.repeated)
+        return total
+
+    async def learn_navigation(self, *, root: Path | None = None, limit: int | None = None) -> int:
+        """Learn from tasks that are new what signals and probabilities of `navigate` are worth here; returns how many.
+
+        Each is asked again with what was known then, over the files as they were in the history at `root`, which is the
+        directory of the latest session unless given. What is learned are numbers, kept in the data folder.
+        """
+        from mica.inject.offers import offer
+        from mica.select.navigation.navigating import learned_file, load_learned, save_learned
+        from mica.select.navigation.rewalking import TAUGHT_MAX, relearned
+
+        if self._kept is None:
+            return 0
+        events = await self.events(EventQuery(names=WALKED, limit=WALKED_EVENTS))
+        where = latest_directory(events) if root is None else self._folder(root)
+        file = learned_file(self._kept, space=self._store.space)
+        learned, taught = await asyncio.to_thread(
+            relearned,
+            events,
+            where,
+            before=load_learned(file),
+            render=offer,
+            prices=prices(),
+            now=self._clock(),
+            limit=TAUGHT_MAX if limit is None else limit,
+        )
+        if taught:
+            await asyncio.to_thread(save_learned, file, learned)
+        return taught
+
+    @cached_property
+    def trails(self) -> Trails:
+        """The trails of this space: `await memory.trails.list()`, `.show`, `.choose`, `.log`, `.track` …"""
+        from mica.inject.trails import Trails
+
+        return Trails(
+            self._store,
+            emit=lambda: self.emit,
+            stored=self._stored,
+            here=lambda: self.here,
+            walk=self.walk,
+            clock=self._clock,
+            gates=self._settings.trails,
+        )
+
+    async def _evolve(self) -> int:
+        report = await self.trails.evolve()
+        if await self.trails.is_learning():
+            await self.learn_navigation(limit=TAUGHT_DAILY)
+        return len(report.crystallized) + len(report.refreshed)
+
+    async def replay_walks(
+        self,
+        *,
+        root: Path | None = None,
+        latest: int | None = None,
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> Replay:
+        """What offering paths would have been worth over this space's own history, learning only from the past.
+
+        With `latest`, only so many of the last tasks are judged.
+
+        Files are seen as they were in the git history at `root`, which is the directory of the latest session unless
+        given. Without one, a file can be offered once somebody has opened it; `missing` of the answer says so.
+        """
+        from mica.inject.offers import offer
+        from mica.select.navigation.rewalking import rewalked
+
+        events = await self.events(EventQuery(names=WALKED, limit=WALKED_EVENTS))
+        where = latest_directory(events) if root is None else root
+        return await asyncio.to_thread(
+            rewalked, events, where, render=offer, prices=prices(), latest=latest, on_progress=on_progress
+        )
+
+    async def report(self, period: Period = "day", *, until: datetime | str | None = None) -> Report:
+        """A day's or a week's work before `until`, beside the period before it, with the arms of all that was offered.
+
+        The arms are compared over the last eight weeks, since a day has too few tasks to tell anything.
+        """
+        from mica.select.reporting import ARMS_SPAN, LENGTHS, report
+
+        if period not in LENGTHS:
+            raise InvalidInput(f"no period is called {period!r}; there are {', '.join(LENGTHS)}")
+        now = self._clock()
+        end = self._moment(until, now) or now
+        events = await self.events(EventQuery(since=end - ARMS_SPAN, until=end, limit=None))
+        return await asyncio.to_thread(report, events, period=period, until=end, prices=prices())

@@ -1,0 +1,185 @@
+"""Keep: sizes, health, copies, ageing, and what must go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mica.errors import InvalidInput
+from mica.memory.briefing import Briefing
+from mica.model import (
+    Event,
+    Ref,
+)
+from mica.observe.leftovers import backlog, closed_in, damaged_in
+from mica.select.references import Reference
+from mica.store.ageing import HOT, age
+from mica.store.copying import Copied, copy
+from mica.store.hot import Hot
+from mica.store.opening import open_store
+from mica.store.protocol import Sizes
+from mica.store.purging import BY_HAND, Purged, Selection
+from mica.store.retention import PINNED, UNPINNED, Retained
+
+if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
+    from mica.inject.purge import Purging
+
+
+class Keeping(Briefing):
+    """A memory that is looked after."""
+
+    async def backlog(self) -> tuple[int, int]:
+        """How many events of any process wait to be stored in this space, and the bytes that their segments take."""
+        return await asyncio.to_thread(backlog, self._store.segments)
+
+    @property
+    def damaged(self) -> list[str]:
+        """What could not be read of the segments that other processes left, now or earlier."""
+        return [*self._folding.damaged, *damaged_in(self._store.segments), *closed_in(self._store.segments)]
+
+    async def copy_to(
+        self,
+        target: str | Path,
+        *,
+        into_other: bool = False,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> Copied:
+        """Bring every event of this space into another store, and prove that it is there. Resumable.
+
+        Raises InvalidInput when the target is this space itself or, unless `into_other` is given, holds another one.
+        """
+        await self._stored()
+        store = await open_store(target, settings=self._settings)
+        try:
+            return await copy(self._store, store, into_other=into_other, on_progress=on_progress)
+        finally:
+            await store.close()
+
+    def exported(self, path: Path, *, events: int) -> None:
+        """Record that events were written to a file, so that a purge can take them out of it."""
+        self._purging.exported(path, events=events)
+
+    async def purge(
+        self,
+        *,
+        ids: Iterable[Reference] = (),
+        value: str | None = None,
+        session: str | None = None,
+        agent: str | None = None,
+        user: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        reason: str = BY_HAND,
+        dry_run: bool = False,
+    ) -> Purged:
+        """Remove the content of every event that fits all that is given; a tombstone stays in the place of each.
+
+        It goes from the store with all that derives from it, from segments, recorded exports and published commands;
+        what happened before now and arrives later is purged on arrival. The purge is recorded, without what it was
+        asked by. Cut off in the middle, some events are purged and the others are as they were; calling it again goes
+        on. Raises InvalidInput when nothing is selected and UnknownEvent for an id that is not here.
+        """
+        await self._ingest_spools()
+        published = () if dry_run else await self.trails.publications()
+        await (self._stored() if dry_run else self._folding.clear())
+        known = frozenset([(await self.event(reference)).id for reference in ids])
+        selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
+        purged = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
+        if not dry_run:
+            self._take_back_answers()
+            if self.spools is not None:
+                await asyncio.to_thread(self.spools.sweep)
+            if self._models is not None:
+                self._models.cache.clear()
+            await self.learn_purges()
+            await self._remake()
+        if published:
+            from mica.inject.publishing import with_files
+
+            purged = with_files(purged, await self.trails.republish(published))
+        return purged
+
+    @cached_property
+    def _purging(self) -> Purging:
+        from mica.inject.purge import Purging
+
+        return Purging(self._store, self._journal, self._folding, append=self._append, ids=self._ids, clock=self._clock)
+
+    async def retain(self, *, dry_run: bool = False) -> Retained:
+        """Purge bulk events whose time is over, as `[retention]` is set; archived first where a folder is set.
+
+        Raises InvalidInput while retention is off; a dry run tells what would go all the same.
+        """
+        return await self._purging.retain(self._settings.retention, context=self.here.context, dry_run=dry_run)
+
+    def pin(self, *events: Event | Ref) -> Ref:
+        """Keep these events for good, whatever retention is set to."""
+        return self.emit(PINNED, {"ids": [event.id for event in events]}, origin="user")
+
+    def unpin(self, *events: Event | Ref) -> Ref:
+        """Let retention take these events again."""
+        return self.emit(UNPINNED, {"ids": [event.id for event in events]}, origin="user")
+
+    async def sizes(self) -> Sizes:
+        """How much this space holds; of what waits for the store in large number, only the events are counted."""
+        await self._reads()
+        async with self._folding.paused() as waiting:
+            sizes = await self._store.sizes()
+            return msgspec.structs.replace(sizes, events=sizes.events + Hot(waiting).count)
+
+    async def verify(self) -> list[str]:
+        """Every broken promise in the stored data, one sentence each."""
+        await self._stored()
+        return await self._store.verify()
+
+    async def rebuild(self) -> int:
+        """Derive again what is derived from the log; returns the number of events read."""
+        await self._stored()
+        had_trails = bool((await self._store.lesson()).position)
+        count = await self._store.rebuild()
+        if had_trails:
+            await self.trails.learn()
+        await self.embed()
+        return count
+
+    async def embed(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
+        """Make the vectors that marks are missing, the latest first; returns how many. Nothing without a model.
+
+        A process that stays does this by itself, when nothing was stored for a while.
+        """
+        if self._meanings is None:
+            return 0
+        await self._stored()
+        return await self._meanings.catch_up(on_progress=on_progress)
+
+    async def without_vector(self) -> int | None:
+        """How many marks have no vector yet; None when meaning does not count here."""
+        if self._meanings is None:
+            return None
+        await self._stored()
+        return await self._meanings.missing()
+
+    async def age(
+        self,
+        older_than: timedelta = HOT,
+        *,
+        at_least: int = 1,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> int:
+        """Turn events older than this into what takes less room; returns how many. No reader sees a difference.
+
+        Nothing is done when fewer are due than `at_least`. A process that stays does this by itself once an hour, when
+        nothing was stored for a while and there is enough to fill a block.
+        """
+        if older_than < timedelta(0):
+            raise InvalidInput(f"events of the future cannot be aged; give an age of 0 or more, not {older_than}")
+        await self._stored()
+        return await age(
+            self._store, now=self._clock, older_than=older_than, at_least=at_least, on_progress=on_progress
+        )

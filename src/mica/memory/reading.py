@@ -1,0 +1,215 @@
+"""Read: events, chains, sessions, the log as it grows, and search."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mica.errors import InvalidInput, UnknownEvent
+from mica.memory.observing import Observing
+from mica.model import (
+    Event,
+    EventQuery,
+)
+from mica.observe.context import Here, Scope
+from mica.select import chains
+from mica.select.finding import DEPTHS, Depth, Found, Wanted, find
+from mica.select.follow import Following, history, history_with_ancestors
+from mica.select.overview import Overview, overview
+from mica.select.references import Reference, Resolved, listed, referred, resolved
+from mica.select.search import Filters
+from mica.select.sessions import IDLE, OpenSession, open_sessions
+from mica.store.hot import Reads
+
+if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
+    pass
+
+
+OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
+
+
+class Reading(Observing):
+    """A memory that can be asked."""
+
+    async def event(self, reference: Reference) -> Event:
+        """The event of this id or position. Raises UnknownEvent when there is none."""
+        found = await self._referred(reference, await self._reads())
+        if found is None:
+            raise UnknownEvent(str(reference))
+        return found
+
+    async def resolve(self, references: Iterable[Reference]) -> Resolved:
+        """The events of up to 100 ids or positions, in the order given, and those that are not there by name."""
+        asked = listed(references)
+        reads = await self._reads()
+        return resolved(asked, [await self._referred(reference, reads) for reference in asked])
+
+    async def _referred(self, reference: Reference, reads: Reads) -> Event | None:
+        return await referred(reference, reads=reads, store=self._store, flush=self._stored)
+
+    async def events(self, query: EventQuery | None = None) -> list[Event]:
+        """The latest events that fit, oldest first."""
+        return await (await self._reads()).events(query or EventQuery())
+
+    async def open_sessions(self) -> list[OpenSession]:
+        """The sessions that have not ended and in which somebody has written in the last 30 minutes, latest last."""
+        return open_sessions(await self.events(EventQuery(since=self._clock() - IDLE, limit=None)))
+
+    async def resumed(self, session: str) -> Scope:
+        """A `with` block that goes on where a session stopped, here or in a process that is gone.
+
+        Events in it have the context of the session's last event and descend from it. Raises InvalidInput when there
+        is no such session.
+        """
+        last = await self.events(EventQuery(session=session, limit=1))
+        if not last:
+            raise InvalidInput(
+                f"there is no session {session!r} in this space; `mica sessions` shows those that are open"
+            )
+        here = Here(last[0].context, last[0].ref)
+        return Scope(self._space, lambda: here)
+
+    async def position(self) -> int:
+        """The position of the last event of the log, 0 when there is none: where a follower of later ones begins."""
+        await self._stored()
+        return await self._store.last_position()
+
+    async def log(
+        self, query: EventQuery | None = None, *, after: int = 0, with_ancestors: bool = False
+    ) -> AsyncIterator[Event]:
+        """Every stored event that fits, in commit order, from after a position to the end of the log.
+
+        With ancestors, also all that led to these, so that no parent is missing. Read in small steps, so a log of any
+        size can be walked; the query's limit does not count.
+        """
+        await self._stored()
+        walk = history_with_ancestors if with_ancestors else history
+        async for event in walk(self._store, query or EventQuery(), after=after):
+            yield event
+
+    def follow(self, query: EventQuery | None = None, *, after: int | None = None) -> Following:
+        """Every event that fits, in commit order, as it is stored; none is missed and none comes twice.
+
+        Use it as `async for event in memory.follow(…)`. It begins after a position, or with what is stored after the
+        loop has begun; `after=await memory.position()` makes that moment exact. Events of other processes and machines
+        come too. While the store is unavailable it waits, then goes on from the last position; when this memory is
+        closed it raises StoreUnavailable. Whoever breaks out of the loop or is cancelled leaves nothing behind. The
+        query's limit does not count.
+        """
+
+        async def begin() -> int:
+            return await self.position() if after is None else after
+
+        return Following(
+            self._store, query or EventQuery(), begin=begin, bell=self._bell, is_closed=lambda: self._is_closed
+        )
+
+    async def chain(self, event: Event) -> list[Event]:
+        """All events of the chain that this one belongs to, oldest first."""
+        return await (await self._reads()).chain(event.correlation)
+
+    async def ancestors(self, event: Event) -> list[Event]:
+        """What led to this event, nearest first."""
+        return await (await self._reads()).ancestors(event.id)
+
+    async def descendants(self, event: Event, *, depth: int | None = None) -> list[Event]:
+        """What this event led to, oldest first."""
+        return await (await self._reads()).descendants(event.id, depth=depth)
+
+    async def impact(self, event: Event) -> chains.Impact:
+        """What came after this event in its chain: caused by it, and apart from that merely correlated."""
+        reads = await self._reads()
+        chain = await reads.chain(event.correlation)
+        return chains.impact(event, chain=chain, descendants=await reads.descendants(event.id))
+
+    async def failures(self, query: EventQuery | None = None) -> list[chains.Failure]:
+        """The latest failures that fit, oldest first, each with what led to it and the agents that were part of it."""
+        reads = await self._reads()
+        failed = await reads.events(msgspec.structs.replace(query or EventQuery(), errors=True))
+        return [
+            chains.failure(
+                event,
+                ancestors=await reads.ancestors(event.id),
+                descendants=await reads.descendants(event.id),
+            )
+            for event in failed
+        ]
+
+    async def replay(
+        self,
+        event: Event,
+        *,
+        speed: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> AsyncIterator[Event]:
+        """The chain of this event from it on, in order: at once, or at a multiple of the recorded speed.
+
+        With a speed each event comes when it is due by `clock`, which counts seconds; nothing is executed again.
+        """
+        chains.check_speed(speed)
+        part = chains.since(event, await self.chain(event))
+        async for other in chains.replay(part, speed=speed, clock=clock, sleep=sleep):
+            yield other
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        agent: str | None = None,
+        tags: str | Sequence[str] = (),
+        level: Depth | None = None,
+        with_sources: bool = False,
+        with_superseded: bool = False,
+        now: datetime | None = None,
+    ) -> Found:
+        """The marks and crystals that answer the query, best first; empty when none does.
+
+        Each hit has `id`, `text`, `at`, `position`, `score` and `parts`, and is a `Hit` with its `mark` or a
+        `CrystalHit` with its `crystal`. Of a crystal and the marks and crystals beneath it only the better one is
+        shown, unless `with_sources`; crystals that were superseded or retracted only `with_superseded`. `level` asks
+        for marks alone ("mark"), or for the crystals of one level.
+
+        Only those from `since` on and before `until`, of this agent, and with all of these tags. Times may be phrases
+        such as "last Tuesday". A time that the query itself names raises what is around it; `periods` of the answer
+        says how it was understood.
+        """
+        if not isinstance(query, str):
+            raise InvalidInput(f"a query is a text, not {query!r}")
+        if limit < 0:
+            raise InvalidInput(f"a limit of {limit} is not possible; give 0 or more")
+        if level is not None and level not in DEPTHS:
+            raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(DEPTHS)}")
+        now = now or self._clock()
+        given = [tags] if isinstance(tags, str) else tags
+        filters = Filters(
+            since=self._moment(since, now),
+            until=self._moment(until, now),
+            agent=agent,
+            tags=tuple(tag.lstrip("#") for tag in given),
+        )
+        await self._stored()
+        likeness = {} if self._meanings is None else {"likeness": self._meanings.likeness}
+        return await find(
+            self._store,
+            query,
+            limit=limit,
+            now=now,
+            zone=self._settings.zone(),
+            filters=filters,
+            wanted=Wanted(level=level, with_sources=with_sources, with_superseded=with_superseded),
+            **likeness,
+        )
+
+    async def overview(self) -> Overview:
+        """What agents did lately in this space."""
+        latest = await self.events(EventQuery(limit=OVERVIEW_EVENTS))
+        return overview(latest, is_partial=len(latest) == OVERVIEW_EVENTS)
