@@ -5,7 +5,7 @@ ARGS ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 LOCK = uv pip compile --universal --generate-hashes --python-version 3.11 -q \
-	--custom-compile-command 'make lock' pyproject.toml
+	--custom-compile-command 'make lock'
 
 .DELETE_ON_ERROR:
 .PHONY: help setup run test test-clients check format bench lock clean
@@ -47,8 +47,9 @@ bench: .venv/.dev ## Run every benchmark, briefly
 # Needs uv, which reads its own settings and not pip's: behind a private index set UV_DEFAULT_INDEX as well.
 # Versions already in the files stay; ARGS=--upgrade takes the newest, ARGS="--upgrade-package rich" one of them.
 lock: ## Rewrite requirements/*.txt from pyproject.toml
-	$(LOCK) --group build -o requirements/run.txt $(ARGS)
-	$(LOCK) --group dev -c requirements/run.txt -o requirements/dev.txt $(ARGS)
+	$(LOCK) pyproject.toml --group build --extra server -o requirements/run.txt $(ARGS)
+	$(LOCK) pyproject.toml --group dev -c requirements/run.txt -o requirements/dev.txt $(ARGS)
+	$(LOCK) --group docs -c requirements/dev.txt -o requirements/docs.txt $(ARGS)
 
 clean: ## Remove .venv, caches and builds
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage build dist
