@@ -5,6 +5,7 @@ import typing as _typing
 
 from mica.crystals import Crystal, Dropped, Mood, Statement, Waiting
 from mica.errors import (
+    AccessDenied,
     Backlogged,
     BudgetExceeded,
     ClaimLost,
@@ -66,6 +67,7 @@ else:
 
 
 __all__ = [
+    "AccessDenied",
     "Backlogged",
     "Brief",
     "BudgetExceeded",

@@ -24,6 +24,7 @@ MicaError
 └── StoreError              the store cannot do what was asked
     ├── StoreUnavailable    read-only, gone or closed
     │   └── StoreBusy       another process is writing; trying again helps
+    ├── AccessDenied        a server does not let us in, or not into this space
     ├── StoreFull           no space left on the device
     ├── NotAStore           the file belongs to something else
     └── SchemaTooNew        a newer mica wrote this store
@@ -209,6 +210,10 @@ class StoreUnavailable(StoreError):
 
 class StoreBusy(StoreUnavailable):
     """Another process holds the store for writing."""
+
+
+class AccessDenied(StoreError):
+    """A server does not let us in, or not into this space."""
 
 
 class StoreFull(StoreError):

@@ -1,0 +1,261 @@
+"""Who gets in, and how much: tokens, one-time links, hosts, origins, sizes and rates, before anything else looks.
+
+A browser comes with a link that works once and leaves with a cookie; everything else sends `Authorization: Bearer`. A
+host that is not ours is refused, so that no foreign name can be pointed at this machine; an origin that is not ours is
+refused, so that no foreign page can use a browser's cookie. Nothing is ever allowed to another origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Collection
+from contextlib import suppress
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mica.errors import MicaError
+from mica.web.problems import answered, of_error, problem
+from mica.web.tokens import LAST_DAYS, Token, Tokens
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+OPEN = ("/health", "/enter", "/static/")  # what needs no token: nothing of any space is there
+KEY_S = 600.0  # that a link works before anybody has used it
+KEYS_MAX = 1_000
+SEEN_MAX = 10_000  # callers whose pace is remembered
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
+LOG = logging.getLogger("mica.web")
+
+TOKEN, NONCE = "mica.token", "mica.nonce"  # where a request's token and its nonce for scripts stand in the scope
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one caller may ask for."""
+
+    body_bytes_max: int = 32 * 2**20  # a batch of a thousand events with large data
+    requests_per_s: float = 1_000.0  # of one token: a loop gone wild stays below what the others need
+    burst: int = 2_000
+    refusals_per_s: float = 5.0  # without a valid token, of one address: nobody guesses 256 bits at this pace
+    refusals_burst: int = 50
+    body_grace_s: float = 20.0  # for a body to arrive, and besides for each of its parts of
+    body_bytes_per_s: int = 16_384
+
+
+class BodyRefused(Exception):
+    """A body that is too large or too slow."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class Access:
+    """Decides about requests. `port` names the cookie: browsers send the cookies of all ports of a host."""
+
+    def __init__(self, tokens: Tokens, *, port: int, hosts: Collection[str] = (), limits: Limits | None = None) -> None:
+        self.tokens = tokens
+        self.limits = limits or Limits()
+        self.cookie = f"mica_{port}"
+        self.hosts = frozenset(name.lower().strip("[]") for name in (*LOOPBACK, *hosts))
+        self._keys: OrderedDict[str, float] = OrderedDict()  # one-time, with the moment until which they work
+        self._asked = _Pace(self.limits.requests_per_s, self.limits.burst)
+        self._refused = _Pace(self.limits.refusals_per_s, self.limits.refusals_burst)
+
+    def new_key(self) -> str:
+        """What a link must carry to let a browser in, once."""
+        key = secrets.token_urlsafe(24)
+        self._keys[key] = time.monotonic() + KEY_S
+        while len(self._keys) > KEYS_MAX:
+            self._keys.popitem(last=False)
+        return key
+
+    def enter(self, key: str) -> str | None:
+        """The token of a new browser for a key that works; the key does not work again."""
+        until = self._keys.pop(key, 0.0)
+        if until < time.monotonic():
+            return None
+        return self.tokens.make("browser", lasting=LAST_DAYS)[0]
+
+    def token(self, headers: Headers) -> Token | None:
+        """The token that a request carries, if it opens anything."""
+        given = headers.get("authorization", "")
+        scheme, _, secret = given.partition(" ")
+        if scheme.lower() == "bearer" and secret:
+            return self.tokens.of(secret.strip())
+        if not given and (cookie := _cookie(headers, self.cookie)):
+            return self.tokens.of(cookie)
+        return None
+
+    def wait_s(self, token: Token | None, peer: str) -> float:
+        """How long this caller has to wait before the next request; 0 when it may come now."""
+        return self._refused.wait_s(peer) if token is None else self._asked.wait_s(token.id)
+
+    def is_ours(self, host: str) -> bool:
+        """Whether a Host header, or the host of an origin, names this server."""
+        match = _HOST.fullmatch(host.lower())
+        return match is not None and match[1].strip("[]") in self.hosts
+
+
+class Guard:
+    """The outermost layer: refuses what may not come in, and puts the same headers on every answer."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        scope[NONCE] = secrets.token_urlsafe(16)
+        started, status = time.perf_counter(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                status = message["status"]
+                _harden(MutableHeaders(scope=message), scope[NONCE])
+            await send(message)
+
+        try:
+            await self._let_in(scope, receive, answer)
+        finally:
+            took_ms = (time.perf_counter() - started) * 1_000
+            # Never the query: a link carries its key there.
+            LOG.info("%s %s %d %.1f ms", scope.get("method", "WEBSOCKET"), ascii(scope["path"]), status, took_ms)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        access, headers = self._access, Headers(scope=scope)
+        host, origin = headers.getlist("host"), headers.get("origin")
+        if len(host) != 1 or not access.is_ours(host[0]):
+            told = f"this server is not called {', '.join(host)[:200]!r}; use the address that `mica up` printed"
+            return await _refuse(scope, receive, send, status=421, detail=told)
+        if origin is not None and not _is_same(origin, host[0]):
+            return await _refuse(
+                scope, receive, send, status=403, detail=f"a page of {origin[:200]!r} may ask nothing here"
+            )
+        peer = (scope.get("client") or ("?", 0))[0]
+        try:
+            token = access.token(headers)
+        except MicaError as error:
+            return await answered(of_error(error))(scope, receive, send)
+        is_open = scope["path"].startswith(OPEN)
+        wait_s = 0.0 if is_open and token is None else access.wait_s(token, peer)
+        if wait_s:
+            return await _refuse(
+                scope, receive, send, status=429, detail=f"too many requests; wait {wait_s:.1f} s", retry_s=wait_s
+            )
+        if token is None and not is_open:
+            told = "a token is needed: open the link that `mica open` prints, or send one of `mica token make`"
+            return await _refuse(scope, receive, send, status=401, detail=told)
+        scope[TOKEN] = token
+        return await self._limited(scope, receive, send, headers)
+
+    async def _limited(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        """Pass it on, and stop reading a body that is too large or too slow."""
+        limits = self._access.limits
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > limits.body_bytes_max:
+            return await _refuse(scope, receive, send, status=413, detail=_too_large(limits))
+        started, got, is_whole = asyncio.get_running_loop().time(), 0, scope["type"] == "websocket"
+        has_begun = False
+
+        async def read() -> Message:
+            nonlocal got, is_whole
+            if is_whole:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(started + limits.body_grace_s + got / limits.body_bytes_per_s):
+                    message = await receive()
+            except TimeoutError:
+                raise BodyRefused(408, "the body did not arrive in time; send it without pauses") from None
+            got += len(message.get("body", b""))
+            is_whole = not message.get("more_body", False)
+            if got > limits.body_bytes_max:
+                raise BodyRefused(413, _too_large(limits))
+            return message
+
+        async def answer(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, read, answer)
+        except BodyRefused as error:
+            if has_begun:
+                raise
+            await _refuse(scope, receive, send, status=error.status, detail=error.detail)
+
+
+class _Pace:
+    """A bucket for each caller, refilled by the second."""
+
+    def __init__(self, per_s: float, burst: int) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, caller: str) -> float:
+        now = time.monotonic()
+        left, seen = self._left.pop(caller, (float(self._burst), now))
+        left = min(float(self._burst), left + (now - seen) * self._per_s)
+        self._left[caller] = (left - 1 if left >= 1 else left, now)
+        while len(self._left) > SEEN_MAX:
+            self._left.popitem(last=False)
+        return 0.0 if left >= 1 else (1 - left) / self._per_s
+
+
+async def _refuse(
+    scope: Scope, receive: Receive, send: Send, *, status: int, detail: str, retry_s: float | None = None
+) -> None:
+    LOG.warning("refused %s with %d: %s", ascii(scope["path"]), status, ascii(detail))
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": detail[:120]})
+        return
+    headers = {"connection": "close"} if status in (408, 413) else {}
+    if status == 401:
+        headers["www-authenticate"] = 'Bearer realm="mica"'
+    if retry_s is not None:
+        headers["retry-after"] = str(int(retry_s) + 1)
+    await answered(problem(status, detail), headers)(scope, receive, send)
+
+
+def _too_large(limits: Limits) -> str:
+    return f"a body may have {limits.body_bytes_max:,} bytes here; send it in parts"
+
+
+def _is_same(origin: str, host: str) -> bool:
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+
+
+def _cookie(headers: Headers, name: str) -> str | None:
+    with suppress(CookieError):
+        found = SimpleCookie(headers.get("cookie", "")).get(name)
+        return None if found is None else found.value
+    return None
+
+
+def _harden(headers: MutableHeaders, nonce: str) -> None:
+    headers.setdefault("cache-control", "no-store")
+    headers["x-content-type-options"] = "nosniff"
+    headers["referrer-policy"] = "no-referrer"
+    headers["x-frame-options"] = "DENY"
+    headers["cross-origin-resource-policy"] = "same-origin"
+    headers["content-security-policy"] = (
+        f"default-src 'self'; script-src 'self' 'nonce-{nonce}'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+    )

@@ -1,0 +1,77 @@
+"""The application: routes behind one guard, and every error of ours as a problem document."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from mica.errors import MicaError
+from mica.web.access import Access, Guard
+from mica.web.house import House
+from mica.web.problems import answered, of_error, problem
+from mica.web.tokens import LAST_DAYS
+
+LOG = logging.getLogger("mica.web")
+
+
+def application(house: House, *, access: Access, extra: Sequence[BaseRoute] = ()) -> Starlette:
+    """Everything that one server answers, `extra` behind the same guard. It closes the house when it ends."""
+
+    @asynccontextmanager
+    async def living(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await house.close()
+
+    app = Starlette(
+        routes=[Route("/health", _health), Route("/enter", _enter), *extra],
+        middleware=[Middleware(Guard, access=access)],
+        exception_handlers={MicaError: _told, HTTPException: _http, Exception: _failed},
+        lifespan=living,
+    )
+    app.state.house = house
+    app.state.access = access
+    return app
+
+
+async def _health(request: Request) -> Response:
+    """Whether the server is there; nothing of any space."""
+    return JSONResponse({"status": "ok", "version": version("mica")})
+
+
+async def _enter(request: Request) -> Response:
+    """Let a browser in that brings a one-time key: it gets a cookie, and the key leaves the address bar."""
+    access: Access = request.app.state.access
+    token = access.enter(request.query_params.get("key", ""))
+    if token is None:
+        return answered(problem(401, "this link was used already, or is too old; `mica open` makes a new one"))
+    answer = RedirectResponse("/", status_code=303)
+    answer.set_cookie(
+        access.cookie, token, max_age=int(LAST_DAYS.total_seconds()), httponly=True, samesite="strict", path="/"
+    )
+    return answer
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MicaError)
+    return answered(of_error(error))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return answered(problem(error.status_code, error.detail), error.headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    LOG.error("%s %s failed", request.method, ascii(request.url.path), exc_info=error)
+    return answered(problem(500, "this is a fault of mica; the server's log has the details"))

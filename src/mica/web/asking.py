@@ -1,0 +1,45 @@
+"""What a request is about: the space that it names, as far as its token opens it."""
+
+from __future__ import annotations
+
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from mica.errors import AccessDenied
+from mica.memory import Memory
+from mica.web.access import TOKEN
+from mica.web.house import House
+from mica.web.tokens import Token
+
+
+def house_of(request: HTTPConnection) -> House:
+    house = request.app.state.house
+    assert isinstance(house, House)
+    return house
+
+
+def space_of(request: HTTPConnection) -> str:
+    """The space that a request names by `?space=`, else the only one of its token, else the server's own.
+
+    Raises AccessDenied when the token does not open it.
+    """
+    token = request.scope.get(TOKEN)
+    assert isinstance(token, Token)  # the guard lets nothing else reach a space
+    house = house_of(request)
+    named = request.query_params.get("space")
+    space = named or (token.spaces[0] if len(token.spaces) == 1 else house.default)
+    if not token.opens(space):
+        raise AccessDenied(
+            f"this token does not open the space {space!r}; `mica token make --space` makes one that does"
+        )
+    return space
+
+
+async def memory_of(request: HTTPConnection) -> Memory:
+    """The memory that a request is about. Raises UnknownSpace and AccessDenied."""
+    return await house_of(request).memory(space_of(request))
+
+
+async def memory_at(scope: Scope) -> Memory:
+    """The same, for an application of its own that is mounted beside the routes."""
+    return await memory_of(HTTPConnection(scope))

@@ -1,0 +1,72 @@
+"""What went wrong, as a problem document (RFC 9457): one status for each of our errors, and its facts beside it.
+
+`type` ends in the name of the error, so that a client can raise the very same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+
+from mica import errors
+from mica.errors import MicaError
+
+MEDIA_TYPE = "application/problem+json"
+PREFIX = "/problems/"
+
+# The nearest of an error's own kinds decides.
+STATUSES: dict[type[MicaError], int] = {
+    MicaError: 500,
+    errors.InvalidInput: 422,  # well-formed, and still not usable; what is not even well-formed is 400
+    errors.UnknownEvent: 404,
+    errors.UnknownSpace: 404,
+    errors.UnknownTrail: 404,
+    errors.DuplicateEvent: 409,
+    errors.ClaimLost: 409,
+    errors.Backlogged: 503,
+    errors.ModelError: 502,
+    errors.NoModel: 422,
+    errors.PromptTooLong: 422,
+    errors.BudgetExceeded: 422,
+    errors.StoreError: 503,
+    errors.StoreFull: 507,
+    errors.AccessDenied: 403,
+}
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a request was not answered."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    facts: dict[str, object] = {}  # what the error is about: ids, names, numbers
+
+
+def status_of(error: MicaError) -> int:
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+
+def problem(status: int, detail: str, *, kind: str = "", facts: Mapping[str, object] | None = None) -> Problem:
+    """A problem; `kind` is the name of an error of ours."""
+    return Problem(
+        type=f"{PREFIX}{kind}" if kind else "about:blank",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        facts=dict(facts or {}),
+    )
+
+
+def of_error(error: MicaError) -> Problem:
+    """One of our errors as a problem, with its own facts."""
+    facts = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | bool | None)}
+    return problem(status_of(error), str(error), kind=type(error).__name__, facts=facts)
+
+
+def answered(told: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(told), status_code=told.status, media_type=MEDIA_TYPE, headers=headers)

@@ -1,0 +1,168 @@
+"""The process around the application: one socket, one note that says where it is, and an end that leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+
+from mica.errors import InvalidInput, MicaError
+from mica.store.space import is_address
+from mica.web.house import House
+from mica.web.patience import PatientProtocol
+
+PORT = 6422  # MICA on a telephone's keys
+GRACE_S = 3  # what requests may take to end when the server stops
+CONNECTIONS_MAX = 4_000  # at once: each has a file and some 50 kB
+TICK_S = 60.0  # how often the server's clock looks for what is due
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running server tells the other commands of its user: where it is, and a token that opens it."""
+
+    address: str
+    pid: int
+    token: str
+    space: str
+
+
+def notes(home: Path) -> list[Note]:
+    """The servers of this user that run now, the one started last first."""
+    found: list[tuple[float, Note]] = []
+    for file in (home / "servers").glob("*.json"):
+        with suppress(OSError, msgspec.DecodeError):
+            note = msgspec.json.decode(file.read_bytes(), type=Note)
+            os.kill(note.pid, 0)
+            found.append((file.stat().st_mtime, note))
+    return [note for _, note in sorted(found, key=lambda one: -one[0])]
+
+
+def bound(host: str, port: int, *, home: Path) -> socket.socket:
+    """A socket of this address. Raises InvalidInput with the next step when it cannot be had."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, OverflowError) as error:
+        raise InvalidInput(f"cannot serve at {host!r}: {error}; give an address of this machine") from error
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind(where)
+        opened.listen(2_048)
+    except OSError as error:
+        opened.close()
+        if error.errno != errno.EADDRINUSE:
+            raise InvalidInput(f"cannot serve at {host}:{port}: {error.strerror}; try another --port") from error
+        ours = next((note for note in notes(home) if note.address.endswith(f":{port}")), None)
+        if ours is not None:
+            raise InvalidInput(f"mica serves at {ours.address} already; `mica open` shows it") from error
+        other = port + 1 if port < 65_535 else 0
+        raise InvalidInput(
+            f"port {port} is taken by another program; `mica up --port {other}` takes another"
+        ) from error
+    return opened
+
+
+@contextmanager
+def alone(target: Path | str, *, address: str) -> Iterator[None]:
+    """Be the only server of a file meanwhile. Raises InvalidInput naming the other. Databases are shared by claims."""
+    if is_address(target):
+        yield
+        return
+    path = Path(target).with_suffix(".serving")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.seek(0)
+            raise InvalidInput(
+                f"{target} is served already, at {lock.read() or 'another address'}; `mica open` shows it"
+            ) from error
+        lock.truncate(0)
+        lock.write(address)
+        lock.flush()
+        yield
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def noted(note: Note, *, home: Path) -> Iterator[None]:
+    """Tell the other commands of this user, and nobody else, that we are here."""
+    folder = home / "servers"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = folder / f"{note.address.rpartition(':')[2]}.json"
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(msgspec.json.encode(note))
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+async def run(app: Starlette, listening: socket.socket, *, during: Callable[[], Awaitable[None]] | None = None) -> None:
+    """Serve until SIGINT or SIGTERM, and do `during` meanwhile. What it raises ends the server, and is raised."""
+    config = uvicorn.Config(
+        app,
+        http=PatientProtocol,
+        log_config=None,
+        access_log=False,  # it would write queries, and with them the keys of links
+        server_header=False,
+        date_header=True,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=GRACE_S,
+        ws="websockets-sansio",
+        ws_max_size=2**20,
+    )
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+    with ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, server.stop)
+            stack.callback(loop.remove_signal_handler, number)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(server.serve([listening]), name="mica-server")
+            if during is not None:
+                work = group.create_task(_meanwhile(during, server), name="mica-during")
+                await asyncio.wait([serving])
+                work.cancel()
+
+
+async def tend(house: House) -> None:
+    """Do what is due in every open space, by the server's clock. Who shares a database claims it first."""
+    while True:
+        await asyncio.sleep(TICK_S)
+        for memory in house.opened.values():
+            with suppress(MicaError):  # the store is away, or the space was closed: at its next time
+                await memory.tick()
+
+
+async def _meanwhile(during: Callable[[], Awaitable[None]], server: _Server) -> None:
+    try:
+        await during()
+    except BaseException:
+        server.stop()
+        raise
+
+
+class _Server(uvicorn.Server):
+    """One that leaves signals to us: a stop is an ordinary end."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        self.force_exit = self.should_exit  # asked twice, it does not wait for anybody
+        self.should_exit = True

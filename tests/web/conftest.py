@@ -1,0 +1,57 @@
+"""A server in this process, with nobody between it and its client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+
+from mica.settings import Settings
+from mica.web.access import Access
+from mica.web.app import application
+from mica.web.house import House
+from mica.web.tokens import Tokens
+
+BASE = "http://127.0.0.1:6422"
+
+
+@pytest.fixture
+async def house(tmp_path: Path, home: Settings) -> AsyncIterator[House]:
+    opened = House(tmp_path / "shop.db", settings=home)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def access(home: Settings) -> Access:
+    return Access(Tokens(home.home), port=6422)
+
+
+@pytest.fixture
+def app(house: House, access: Access) -> Starlette:
+    return application(house, access=access)
+
+
+Calling = Callable[..., httpx2.AsyncClient]
+
+
+@pytest.fixture
+def calling(app: Starlette) -> Calling:
+    """A client of the server; `token` is what it sends."""
+
+    def client(token: str | None = None, **headers: str) -> httpx2.AsyncClient:
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=BASE, headers=headers)
+
+    return client
+
+
+@pytest.fixture
+async def client(calling: Calling, access: Access) -> AsyncIterator[httpx2.AsyncClient]:
+    """One that may do everything."""
+    async with calling(access.tokens.make("test")[0]) as opened:
+        yield opened

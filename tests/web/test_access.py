@@ -1,0 +1,86 @@
+"""Who gets in: tokens, one-time links, hosts, origins, sizes and rates."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import httpx2
+import pytest
+from tests.web.conftest import Calling
+
+from mica.errors import InvalidInput
+from mica.settings import Settings
+from mica.testing import HandClock
+from mica.web.access import Access
+from mica.web.tokens import Tokens
+
+
+async def test_health_needs_no_token_and_everything_else_does(calling: Calling) -> None:
+    async with calling() as client:
+        assert (await client.get("/health")).json()["status"] == "ok"
+
+        refused = await client.get("/anything")
+
+    assert refused.status_code == 401
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert "mica token make" in refused.json()["detail"]
+
+
+async def test_a_wrong_token_opens_nothing(calling: Calling) -> None:
+    async with calling("mica_wrong") as client:
+        assert (await client.get("/anything")).status_code == 401
+
+
+async def test_a_link_lets_one_browser_in_once(calling: Calling, access: Access) -> None:
+    key = access.new_key()
+    async with calling() as browser, calling() as thief:
+        entered = await browser.get(f"/enter?key={key}")
+        assert entered.status_code == 303
+        assert "HttpOnly" in entered.headers["set-cookie"]
+        assert "samesite=strict" in entered.headers["set-cookie"].lower()
+        assert (await browser.get("/anything")).status_code == 404
+
+        assert (await thief.get(f"/enter?key={key}")).status_code == 401
+        assert (await thief.get("/anything")).status_code == 401
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "a@127.0.0.1:80:80"])
+async def test_a_foreign_host_is_refused(client: httpx2.AsyncClient, host: str) -> None:
+    """A name that somebody points at this machine opens nothing, token or not."""
+    assert (await client.get("/health", headers={"host": host})).status_code == 421
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", "https://[bad"])
+async def test_a_foreign_origin_is_refused(client: httpx2.AsyncClient, origin: str) -> None:
+    assert (await client.post("/health", headers={"origin": origin})).status_code == 403
+
+
+async def test_our_own_origin_is_let_in(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/health", headers={"origin": "http://127.0.0.1:6422"})
+
+    assert answer.status_code == 200
+    assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_a_revoked_token_opens_nothing_at_once(calling: Calling, access: Access, home: Settings) -> None:
+    secret, token = access.tokens.make("phone")
+    async with calling(secret) as client:
+        assert (await client.get("/anything")).status_code == 404
+
+        Tokens(home.home).revoke("phone")  # as another process does
+
+        assert (await client.get("/anything")).status_code == 401
+    assert token.id not in {kept.id for kept in access.tokens.all()}
+
+
+def test_tokens_are_kept_by_their_digests_and_end(home: Settings, clock: HandClock) -> None:
+    tokens = Tokens(home.home, clock=clock)
+    secret, _ = tokens.make("laptop", lasting=timedelta(days=1))
+
+    assert secret not in (home.home / "tokens.json").read_text()
+    assert (home.home / "tokens.json").stat().st_mode & 0o077 == 0
+    assert tokens.of(secret) is not None
+    clock.move(days=2)
+    assert tokens.of(secret) is None
+    with pytest.raises(InvalidInput, match="no token"):
+        tokens.revoke("desk")
