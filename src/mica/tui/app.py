@@ -22,9 +22,10 @@ from mica.errors import MicaError, StoreError
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.model import CRYSTAL, MARK, RETRACTED, EventId, EventQuery, Mark, utc_now
+from mica.select.hierarchy import Branch, forest
 from mica.select.rank import Hit
 from mica.tui import shelf as shelves
-from mica.tui.shelf import Branch, Shelf
+from mica.tui.shelf import Shelf
 
 Source = Crystal | Mark
 
@@ -186,7 +187,7 @@ class Dashboard(App[None]):
         cursor = tree.cursor_node
         self._awaited = cursor.data.id if cursor is not None and cursor.data is not None else None
         tree.clear()
-        for branch in shelves.forest((self._shelf or Shelf()).crystals):
+        for branch in forest((self._shelf or Shelf()).crystals):
             self._add(tree.root, branch, opened=None if is_first else opened)
         tree.root.expand()
         if self._awaited is None and tree.root.children:

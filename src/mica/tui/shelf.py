@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from rich.text import Text
@@ -11,6 +11,7 @@ from mica.crystals import Crystal
 from mica.inject.lines import counted, harmless, local, one_line
 from mica.memory import Memory
 from mica.model import MARK, Event, EventId, EventQuery, Mark, mark_of
+from mica.select.hierarchy import in_tree_order
 
 CRYSTALS_MAX = 500  # the latest; a year of daily work has about as many, and a tree of more is not read
 MARKS_COUNTED_MAX = 10_000
@@ -27,13 +28,6 @@ class Shelf(msgspec.Struct, frozen=True, kw_only=True):
     has_marks: bool = False
 
 
-class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """A crystal, and those of the level below that it rests on."""
-
-    crystal: Crystal
-    below: tuple[Branch, ...] = ()
-
-
 async def look(memory: Memory) -> Shelf:
     """What there is now. Raises StoreError when the store is away."""
     crystals = await memory.crystals(limit=CRYSTALS_MAX)
@@ -43,22 +37,6 @@ async def look(memory: Memory) -> Shelf:
     marks = await memory.events(query) if session is not None else []
     has_marks = bool(marks) or bool(await memory.events(EventQuery(names=(MARK,), limit=1)))
     return Shelf(crystals=tuple(crystals), session=session, session_marks=len(marks), has_marks=has_marks)
-
-
-def forest(crystals: Sequence[Crystal]) -> list[Branch]:
-    """The hierarchy: highest level first, the latest first; what no higher crystal covers stands at the top."""
-    known = {crystal.id: crystal for crystal in crystals}
-    covered = {source for crystal in crystals if not crystal.is_tree for source in crystal.sources if source in known}
-    return [_branch(crystal, known) for crystal in _latest_first(crystals) if crystal.id not in covered]
-
-
-def _branch(crystal: Crystal, known: Mapping[EventId, Crystal]) -> Branch:
-    below = [known[source] for source in crystal.sources if source in known]
-    return Branch(crystal=crystal, below=tuple(_branch(each, known) for each in _latest_first(below)))
-
-
-def _latest_first(crystals: Iterable[Crystal]) -> list[Crystal]:
-    return sorted(crystals, key=lambda crystal: (crystal.number, crystal.end_at, crystal.id), reverse=True)
 
 
 # -- How it is said ---------------------------------------------------------------------------------------------
@@ -174,7 +152,7 @@ def tree_detail(selected: Event, ancestors: Sequence[Event], below: Sequence[Eve
     root_depth = ancestors[-1].depth if ancestors else selected.depth
     text = Text.assemble(("tree of ", "bold"), (f"{selected.number}\n", "green"))
     above = [(event, "dim") for event in reversed(ancestors)]
-    for event, style in [*above, (selected, "reverse"), *((event, "") for event in _in_tree_order(selected, below))]:
+    for event, style in [*above, (selected, "reverse"), *((event, "") for event in in_tree_order(selected.id, below))]:
         data = event.data
         said = (
             mark_of(event).text if event.name == MARK else data.get("command") or data.get("path") or data.get("text")
@@ -184,19 +162,6 @@ def tree_detail(selected: Event, ancestors: Sequence[Event], below: Sequence[Eve
         text.append("  " * (event.depth - root_depth)).append(f"{event.number} ", "green")
         text.append(one_line(f"{name}: {said if isinstance(said, str) else ''}", LABEL_CHARACTERS), style).append("\n")
     return text
-
-
-def _in_tree_order(top: Event, below: Sequence[Event]) -> list[Event]:
-    children: dict[str | None, list[Event]] = {}
-    for event in below:
-        children.setdefault(event.parent_id, []).append(event)
-    ordered: list[Event] = []
-    waiting = list(reversed(children.get(top.id, [])))
-    while waiting:
-        event = waiting.pop()
-        ordered.append(event)
-        waiting += reversed(children.get(event.id, []))
-    return ordered
 
 
 def preview(crystals: Sequence[Crystal]) -> Text:
