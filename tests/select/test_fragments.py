@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from mica.errors import InvalidInput
-from mica.select.fragments import PHI, PHI_INV, PHI_INV_2, PHI_INV_3, Concept, Declared, Fragment, covers, weight
+from mica.select.fragments import (
+    PHI,
+    PHI_INV,
+    PHI_INV_2,
+    PHI_INV_3,
+    Concept,
+    Declared,
+    Fragment,
+    Partial,
+    covers,
+    weight,
+)
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -114,3 +125,11 @@ def test_powers_of_phi_are_what_they_are_called() -> None:
 def test_ten_of_rank_weigh_a_factor_of_phi() -> None:
     assert weight(10, 0.8) / weight(20, 0.8) == pytest.approx(PHI)
     assert weight(10, 0.8) / weight(10, 0.4) == pytest.approx(2)
+
+
+def test_an_answer_that_is_not_whole_says_what_it_lacks() -> None:
+    said = Fragment(key="verdict", text="GROWL", at=NOW, source="judgments")
+    known = Partial([said], missing="rows after the first 50 were left out")
+
+    assert list(known) == [said]
+    assert known.missing == "rows after the first 50 were left out"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Protocol
@@ -138,6 +138,20 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"a fragment of {self.source!r:.60} has the {what} {value!r:.60}; give {wanted}")
 
 
+class Partial(tuple[Fragment, ...]):
+    """What a source knows, where that is not all: a table was cut, a line could not be read. `missing` says it in words.
+
+    A gather shows the fragments and names the rest.
+    """
+
+    missing: str
+
+    def __new__(cls, fragments: Iterable[Fragment], *, missing: str) -> Partial:
+        self = super().__new__(cls, fragments)
+        self.missing = missing
+        return self
+
+
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """What a source says of itself. Raises InvalidInput when it cannot be used."""
 
@@ -187,7 +201,7 @@ class FragmentSource(Protocol):
         """What it is called and how it is treated."""
 
     async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
-        """What it knows, the most telling first; empty when it knows nothing.
+        """What it knows, the most telling first; empty when it knows nothing, Partial when something is missing.
 
         Raises SourceFailed when it cannot say, with what to do. It is cancelled at the deadline. It must not block the
         event loop: what blocks belongs into a thread.
