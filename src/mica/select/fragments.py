@@ -139,7 +139,7 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Partial(tuple[Fragment, ...]):
-    """What a source knows, where that is not all: a table was cut, a line could not be read. `missing` says it in words.
+    """What a source knows, where that is not all: a table was cut, a line could not be read. `missing` says what.
 
     A gather shows the fragments and names the rest.
     """
