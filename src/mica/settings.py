@@ -181,6 +181,17 @@ class ModelsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return tuple(name if ":" in name else prefix + name for name in names)
 
 
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where `mica up` serves. Loopback unless another address is named."""
+
+    host: str = "127.0.0.1"
+    port: Port = 6_422  # MICA on a telephone's keys; 0 takes any that is free
+    names: tuple[str, ...] = ()  # by which it may be reached besides, as behind a proxy
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set, with its default."""
 
@@ -194,6 +205,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retention: RetentionSettings = RetentionSettings()
     trails: TrailSettings = TrailSettings()
     models: ModelsSettings = ModelsSettings()
+    server: ServerSettings = ServerSettings()
+    token: Secret | None = None  # for a store that is a server, from MICA_TOKEN
     sources: dict[str, dict[str, object]] = {}  # by name, as written: each driver knows what its table may hold
     keys: dict[str, Secret] = {}  # of the providers that are named, from their variables
     semantic: Literal["auto", "on", "off"] = "auto"  # whether meaning counts in search; auto: when it is installed
@@ -213,7 +226,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 CARRIER = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
-FROM_ENVIRONMENT = ("carrier", "keys")  # what no file sets
+FROM_ENVIRONMENT = ("carrier", "keys", "token")  # what no file sets
 
 
 def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
@@ -237,7 +250,10 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     try:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=_as_path)
         settings.zone()
-        return msgspec.structs.replace(settings, keys=_keys(settings.models, environment))
+        token = environment.get("MICA_TOKEN")
+        return msgspec.structs.replace(
+            settings, keys=_keys(settings.models, environment), token=Secret(token) if token else None
+        )
     except msgspec.ValidationError as error:
         raise InvalidSettings(f"{_origin(str(error), environment) or path}: {error}") from error
 

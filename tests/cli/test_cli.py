@@ -409,7 +409,7 @@ def test_a_session_of_another_machine_crosses_no_wall(terminal: Terminal, transc
 
 def test_up_without_transcripts_shows_the_sample_and_says_so(terminal: Terminal) -> None:
     """U-11: one command to a first look, offline."""
-    result = terminal.run("up")
+    result = terminal.run("up", "--once")
     assert result.exit_code == 0, result.output
     assert "this is the bundled sample" in result.stdout
     assert "What your agents did lately" in result.stdout
@@ -424,7 +424,7 @@ def test_up_without_transcripts_shows_the_sample_and_says_so(terminal: Terminal)
 
 
 def test_up_imports_what_it_finds(terminal: Terminal, transcripts: Path) -> None:
-    result = terminal.run("up")
+    result = terminal.run("up", "--once")
     assert result.exit_code == 0, result.output
     assert "Found 2 transcripts" in result.stdout
     assert "Explain how auth works" in result.stdout
@@ -432,7 +432,7 @@ def test_up_imports_what_it_finds(terminal: Terminal, transcripts: Path) -> None
     assert "sample" not in result.stdout
 
 
-@pytest.mark.parametrize("command", [["up", "--yes"], ["import", "claude-code"]])
+@pytest.mark.parametrize("command", [["up", "--yes", "--once"], ["import", "claude-code"]])
 @pytest.mark.parametrize("enough", [10, 1_000])
 def test_an_import_ages_what_is_old_when_it_fills_a_block(
     terminal: Terminal, transcripts: Path, command: list[str], enough: int, monkeypatch: pytest.MonkeyPatch
@@ -474,7 +474,7 @@ def test_reading_makes_no_store(terminal: Terminal, tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_none_is_refused_in_words(terminal: Terminal, tmp_path: Path) -> None:
-    for command in (["mark", "x"], ["events", "tail"], ["import", "claude-code"], ["up"]):
+    for command in (["mark", "x"], ["events", "tail"], ["import", "claude-code"], ["up", "--once"]):
         assert "--store needs a file or an address" in terminal.run(*command, "--store", "").stderr
     for command in (["mark", "x"], ["events", "tail"]):
         refused = terminal.run(*command, "--store", str(tmp_path))
@@ -516,18 +516,18 @@ async def _space_names(server: Server) -> set[str]:
 def test_a_folder_without_transcripts_shows_the_sample(terminal: Terminal, transcripts: Path) -> None:
     for path in (transcripts / "-home-dev-shop").iterdir():
         path.write_text("")
-    result = terminal.run("up")
+    result = terminal.run("up", "--once")
     assert result.exit_code == 0, result.output
     assert "this is the bundled sample" in result.stdout
 
 
 def test_up_again_says_that_nothing_is_new(terminal: Terminal, transcripts: Path) -> None:
-    terminal.run("up")
-    assert "Nothing new in 2 transcripts" in terminal.run("up").stdout
+    terminal.run("up", "--once")
+    assert "Nothing new in 2 transcripts" in terminal.run("up", "--once").stdout
 
 
 def test_up_into_one_store_says_so(terminal: Terminal, transcripts: Path, tmp_path: Path) -> None:
-    result = terminal.run("up", "--store", str(tmp_path / "one.db"))
+    result = terminal.run("up", "--once", "--store", str(tmp_path / "one.db"))
     assert "all go into" in result.stdout.replace("\n", " ")
     assert f"--store {tmp_path / 'one.db'}" in result.stdout
 
@@ -620,14 +620,14 @@ def test_a_mark_is_kept_while_the_server_is_away(terminal: Terminal, server: Ser
 
 
 def test_the_tree_that_the_readme_shows_is_one(terminal: Terminal) -> None:
-    terminal.run("up", "--yes")
+    terminal.run("up", "--once", "--yes")
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     [number] = re.findall(r"mica events tree (\d+) --space sample", readme)
     assert terminal.run("events", "tree", number, "--space", "sample").stdout.count("\n") > 3
 
 
 def test_overview_of_a_space(terminal: Terminal, transcripts: Path) -> None:
-    terminal.run("up")
+    terminal.run("up", "--once")
     [name] = [row["name"] for row in json.loads(terminal.run("spaces", "--json").stdout)]
     document = terminal.json("overview", "--space", name)
     assert isinstance(document, dict)
@@ -654,7 +654,7 @@ def test_python_m_mica_is_the_command() -> None:
 
 
 def test_a_closed_pipe_is_no_traceback(terminal: Terminal, transcripts: Path) -> None:
-    command = f"{sys.executable} -m mica up | head -1"
+    command = f"{sys.executable} -m mica up --once | head -1"
     done = subprocess.run(["bash", "-c", command], env=terminal.variables, capture_output=True, text=True, check=True)
     assert "Traceback" not in done.stderr
 

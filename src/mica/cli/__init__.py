@@ -11,6 +11,7 @@ from mica.cli import (
     chains,
     crystals,
     dashboard,
+    entering,
     events,
     explaining,
     flow,
@@ -56,6 +57,8 @@ def cli() -> None:
 for command in (
     start.up,
     start.overview,
+    entering.open_,
+    entering.token,
     importing.import_,
     installing.install,
     installing.uninstall,

@@ -1,30 +1,73 @@
-"""open, token: the server that `mica up` runs, and who may come in."""
+"""The server that `mica up` runs: house, guard, application, and what goes on beside it."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import socket
 import sys
-import webbrowser
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TypeAlias
 
-from mica.errors import InvalidInput
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from mica.cli.entering import browse
+from mica.cli.output import space_name
+from mica.errors import InvalidInput, MicaError
+from mica.memory import Memory
 from mica.settings import Settings
+from mica.web.notes import Note, noted
+from mica.web.tokens import Tokens
 
 try:
     from mica.web.access import Access
     from mica.web.app import application
     from mica.web.house import House
-    from mica.web.running import PORT, Note, alone, bound, noted, run
-    from mica.web.tokens import Tokens
+    from mica.web.running import alone, bound, run, tend
 except ModuleNotFoundError as missing:
-    if (missing.name or "").partition(".")[0] not in ("starlette", "uvicorn", "httptools", "websockets"):
+    if (missing.name or "").partition(".")[0] not in ("starlette", "uvicorn", "h11", "websockets", "jinja2"):
         raise
     raise InvalidInput(
         'the server needs more packages; `pip install "mica[server]"` installs them, `mica up --once` does without'
     ) from missing
+
+Opened: TypeAlias = Callable[[Path | str], AbstractAsyncContextManager[Memory]]
+Look: TypeAlias = Callable[[Opened], Awaitable[None]]
+
+
+def serve_up(
+    place: Path | str, look: Look, *, settings: Settings, port: int | None, host: str | None, browser: bool
+) -> None:
+    """Serve until Ctrl-C, and take a look around meanwhile. Raises InvalidInput when it cannot be served."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
+    at = settings.server.port if port is None else port
+    listening = bound(host or settings.server.host, at, home=settings.home)
+
+    def ready(link: str) -> None:
+        told = Console(highlight=False, emoji=False, soft_wrap=True)
+        told.print(f"[bold]Open[/] {escape(link)}")
+        told.print("[dim]The link works once; `mica open` makes another. Ctrl-C stops the server.[/]")
+        if browser:
+            browse(link)
+
+    async def during(house: House) -> None:
+        @asynccontextmanager
+        async def opened(target: Path | str) -> AsyncIterator[Memory]:
+            yield await house.memory(space_name(target) if target != place else None, make=True)
+
+        try:
+            await look(opened)
+        except MicaError as error:  # what is there can be seen all the same
+            click.echo(f"mica: {error}", err=True)
+        await tend(house)
+
+    asyncio.run(serve(place, settings=settings, listening=listening, ready=ready, during=during))
+    click.echo("mica: stopped", err=True)
 
 
 async def serve(
@@ -39,9 +82,10 @@ async def serve(
     host, port = listening.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     tokens = Tokens(settings.home)
-    access = Access(tokens, port=port)
+    access = Access(tokens, port=port, hosts=(host, *settings.server.names))
     house = House(place, settings=settings)
     with ExitStack() as stack:
+        stack.callback(listening.close)
         stack.enter_context(alone(place, address=address))
         secret, token = tokens.make(f"server at {address}")
         stack.callback(tokens.revoke, token.id)
@@ -49,17 +93,3 @@ async def serve(
         stack.enter_context(noted(note, home=settings.home))
         ready(f"{address}/enter?key={access.new_key()}")
         await run(application(house, access=access), listening, during=lambda: during(house))
-
-
-def can_browse() -> bool:
-    """Whether somebody sits here who could see a browser."""
-    has_display = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-    return sys.stdout.isatty() and has_display
-
-
-def browse(link: str) -> bool:
-    """Open a link in the browser, if there is one."""
-    return can_browse() and webbrowser.open(link)
-
-
-__all__ = ["PORT", "bound", "browse", "serve"]

@@ -6,8 +6,11 @@ import asyncio
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 from rich.console import Console
@@ -41,12 +44,31 @@ EARLY_S = 1.0  # an import that takes longer shows a first look before it ends
 @click.command()
 @click.option("--transcripts", type=click.Path(exists=True, path_type=Path), help="Where to look for transcripts.")
 @click.option("--yes", "-y", is_flag=True, help="Import without asking.")
+@click.option("--once", "--no-serve", "once", is_flag=True, help="Show what is there and end: no server.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="Where to serve; 0 takes any that is free.  [default: 6422]"
+)
+@click.option("--host", metavar="ADDRESS", help="Another address than 127.0.0.1, which only this machine can reach.")
+@click.option("--browser/--no-browser", default=True, help="Whether a browser is opened, where there is one.")
 @store_options
 @json_option
-def up(transcripts: Path | None, store: str | None, space: str | None, *, yes: bool, as_json: bool) -> None:
-    """Import the transcripts there are and show what agents did. With none, a bundled sample is shown.
+def up(
+    transcripts: Path | None,
+    store: str | None,
+    space: str | None,
+    *,
+    yes: bool,
+    once: bool,
+    port: int | None,
+    host: str | None,
+    browser: bool,
+    as_json: bool,
+) -> None:
+    """Import the transcripts there are, show what agents did, and serve the dashboard until Ctrl-C.
 
-    It asks before importing when there is a terminal. Running it again takes up only what is new.
+    Dashboard, HTTP, live events and MCP are on one port of this machine. The link that is printed lets a browser in
+    once; `mica open` makes another. With no transcripts a bundled sample is shown. It asks before importing when there
+    is a terminal; running it again takes up only what is new. With --once, or --json, it shows what is there and ends.
 
     Example: mica up --yes
     """
@@ -69,8 +91,14 @@ def up(transcripts: Path | None, store: str | None, space: str | None, *, yes: b
     if may_ask and not click.confirm("Import them?", default=True):
         output.console.print("Nothing was imported. `mica up` asks again; `mica overview` shows what is there.")
         return
+    look = partial(_look_around, found, output=output, is_sample=is_sample)
     try:
-        asyncio.run(_up(found, settings=settings, output=output, is_sample=is_sample))
+        if once or as_json:
+            asyncio.run(look(partial(open_memory, settings=settings)))
+        else:
+            from mica.cli.serving import serve_up  # an extra
+
+            serve_up(found.plans[0].target, look, settings=settings, port=port, host=host, browser=browser)
     except KeyboardInterrupt:
         click.echo(STOPPED, err=True)
         sys.exit(130)
@@ -101,11 +129,15 @@ def _announced(found: Plans, places: Sequence[Place], *, into: Path | str | None
     return f"Found {there}{new} of {projects}; {where}."
 
 
-async def _up(found: Plans, *, settings: Settings, output: Output, is_sample: bool) -> None:
+Opened: TypeAlias = Callable[[Path | str], AbstractAsyncContextManager[Memory]]
+
+
+async def _look_around(found: Plans, opened: Opened, *, output: Output, is_sample: bool) -> None:
+    """Import what was found and show the newest space: a first look early, all of it at the end."""
     newest = found.plans[0]
     results: dict[str, Imported] = {}
     with Bar(found) as bar:
-        async with open_memory(newest.target, settings=settings) as memory:
+        async with opened(newest.target) as memory:
             importing = asyncio.create_task(bar.run(memory, newest))
             await asyncio.wait([importing], timeout=EARLY_S)
             if not importing.done() and not output.as_json:
@@ -113,7 +145,7 @@ async def _up(found: Plans, *, settings: Settings, output: Output, is_sample: bo
                     await _look(memory, space_name(newest.target) + ", a first look while the import goes on", output)
             results[space_name(newest.target)] = await importing
             for plan in found.plans[1:]:
-                async with open_memory(plan.target, settings=settings) as other:
+                async with opened(plan.target) as other:
                     results[space_name(plan.target)] = await bar.run(other, plan)
             with bar.aside():
                 told = await memory.replay_walks(latest=REPLAYED_TASKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from mica.memory import open as open_memory
 from mica.settings import Settings
 from mica.store.space import SUFFIX, file_of, is_address, space_of, spaces
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 OPEN_MAX = 200  # spaces at once: each has a thread and a few files, and a process may have about a thousand
 
 
@@ -58,8 +60,11 @@ class House:
             found += [file.name.removesuffix(SUFFIX) for file in spaces(self.settings.home)]
         return list(dict.fromkeys(found))
 
-    async def memory(self, space: str | None = None) -> Memory:
-        """The memory of a space, the server's own unless one is named. Raises UnknownSpace when there is none."""
+    async def memory(self, space: str | None = None, *, make: bool = False) -> Memory:
+        """The memory of a space, the server's own unless one is named.
+
+        Raises UnknownSpace when there is none, unless it is to be made.
+        """
         name = self.default if space is None else space
         async with self._locks.setdefault(name, asyncio.Lock()):
             if self._is_closed:
@@ -68,7 +73,7 @@ class House:
                 if len(self._open) >= OPEN_MAX:
                     raise InvalidInput(f"{OPEN_MAX} spaces are open already; start another server for {name!r}")
                 self._open[name] = await self._opening(
-                    self._place(name), settings=self.settings, must_exist=name != self.default
+                    self._place(name, make=make), settings=self.settings, must_exist=not make and name != self.default
                 )
             return self._open[name]
 
@@ -80,17 +85,16 @@ class House:
                 stack.push_async_callback(memory.close)
             self._open.clear()
 
-    def _place(self, name: str) -> Path | str:
-        """Where a space is kept. A name is never taken as a path: it must be one of those that are there."""
+    def _place(self, name: str, *, make: bool) -> Path | str:
+        """Where a space is kept. A name is never taken as a path: one of those that are there, or a plain word."""
         if name == self.default:
             return self._target
-        if name not in self._known(name):
-            raise UnknownSpace(name)
         if not is_address(self._target):
+            if make and not _NAME.fullmatch(name):
+                raise InvalidInput(f"a space cannot be called {name[:100]!r}; use letters, digits, - and _, at most 80")
+            if not make and name not in self.spaces():
+                raise UnknownSpace(name)
             return file_of(name, home=self.settings.home)
         parts = urlsplit(str(self._target))
         rest = [pair for pair in parse_qsl(parts.query) if pair[0] != "space"]
         return urlunsplit(parts._replace(query=urlencode([*rest, ("space", name)])))
-
-    def _known(self, name: str) -> list[str]:
-        return [name] if is_address(self._target) else self.spaces()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADERS_S = 10.0  # from a connection, or from the first byte of a request, to the end of its headers
-HEADERS_BYTES_MAX = 65_536  # of one request; the browsers' own limit is half of it
 
 
-class PatientProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with limits on the time and size of headers; bodies have theirs in `mica.web.access`."""
+class PatientProtocol(H11Protocol):
+    """uvicorn's protocol with a limit on the time that headers take; bodies have theirs in `mica.web.access`."""
 
     headers_s = HEADERS_S
-    _cutting: asyncio.TimerHandle | None = None  # set while headers are awaited
-    _bytes = 0
+    _cutting: asyncio.TimerHandle | None = None  # set while the headers of a request are awaited
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
@@ -27,33 +26,22 @@ class PatientProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._cutting is None and self.cycle is not None and self.cycle.response_complete:
-            self._wait()  # something came that is no request yet
-        if self._cutting is not None:
-            self._bytes += len(data)
-            if self._bytes > HEADERS_BYTES_MAX:
-                self._cut()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._wait()
-
-    def on_headers_complete(self) -> None:
-        self._enough()
-        super().on_headers_complete()
+        if self.conn.their_state is h11.IDLE:
+            self._wait()
+        else:
+            self._enough()
 
     def _wait(self) -> None:
-        self._enough()
-        self._cutting = self.loop.call_later(self.headers_s, self._cut)
+        if self._cutting is None:
+            self._cutting = self.loop.call_later(self.headers_s, self._cut)
 
     def _enough(self) -> None:
-        self._bytes = 0
         if self._cutting is not None:
             self._cutting.cancel()
             self._cutting = None
 
     def _cut(self) -> None:
-        self._enough()
-        if not self.transport.is_closing():
-            self.logger.warning("cut off a connection that did not finish its request")
+        self._cutting = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.logger.warning("cut off a connection that did not finish its request within %.0f s", self.headers_s)
             self.transport.abort()

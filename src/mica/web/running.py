@@ -5,46 +5,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
-import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import msgspec
 import uvicorn
 from starlette.applications import Starlette
 
 from mica.errors import InvalidInput, MicaError
 from mica.store.space import is_address
 from mica.web.house import House
+from mica.web.notes import notes
 from mica.web.patience import PatientProtocol
 
-PORT = 6422  # MICA on a telephone's keys
 GRACE_S = 3  # what requests may take to end when the server stops
 CONNECTIONS_MAX = 4_000  # at once: each has a file and some 50 kB
 TICK_S = 60.0  # how often the server's clock looks for what is due
-
-
-class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running server tells the other commands of its user: where it is, and a token that opens it."""
-
-    address: str
-    pid: int
-    token: str
-    space: str
-
-
-def notes(home: Path) -> list[Note]:
-    """The servers of this user that run now, the one started last first."""
-    found: list[tuple[float, Note]] = []
-    for file in (home / "servers").glob("*.json"):
-        with suppress(OSError, msgspec.DecodeError):
-            note = msgspec.json.decode(file.read_bytes(), type=Note)
-            os.kill(note.pid, 0)
-            found.append((file.stat().st_mtime, note))
-    return [note for _, note in sorted(found, key=lambda one: -one[0])]
 
 
 def bound(host: str, port: int, *, home: Path) -> socket.socket:
@@ -93,21 +71,6 @@ def alone(target: Path | str, *, address: str) -> Iterator[None]:
         lock.flush()
         yield
         path.unlink(missing_ok=True)
-
-
-@contextmanager
-def noted(note: Note, *, home: Path) -> Iterator[None]:
-    """Tell the other commands of this user, and nobody else, that we are here."""
-    folder = home / "servers"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = folder / f"{note.address.rpartition(':')[2]}.json"
-    file.unlink(missing_ok=True)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-        stream.write(msgspec.json.encode(note))
-    try:
-        yield
-    finally:
-        file.unlink(missing_ok=True)
 
 
 async def run(app: Starlette, listening: socket.socket, *, during: Callable[[], Awaitable[None]] | None = None) -> None:

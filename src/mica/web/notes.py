@@ -1,0 +1,45 @@
+"""Where servers of this user run: a note for each, which only its user can read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What a running server tells the other commands of its user: where it is, and a token that opens it."""
+
+    address: str
+    pid: int
+    token: str
+    space: str
+
+
+def notes(home: Path) -> list[Note]:
+    """The servers of this user that run now, the one started last first."""
+    found: list[tuple[float, Note]] = []
+    for file in (home / "servers").glob("*.json"):
+        with suppress(OSError, msgspec.DecodeError):
+            note = msgspec.json.decode(file.read_bytes(), type=Note)
+            os.kill(note.pid, 0)
+            found.append((file.stat().st_mtime, note))
+    return [note for _, note in sorted(found, key=lambda one: -one[0])]
+
+
+@contextmanager
+def noted(note: Note, *, home: Path) -> Iterator[None]:
+    """Tell the other commands of this user, and nobody else, that we are here."""
+    folder = home / "servers"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = folder / f"{note.address.rpartition(':')[2]}.json"
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(msgspec.json.encode(note))
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
