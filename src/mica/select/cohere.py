@@ -1,0 +1,318 @@
+"""One account of what sources stated: duplicates once, conflicts decided and shown. A pure function.
+
+Of statements about one key, the order is validity, rank of the source, confidence, recency, and then what makes it the
+same everywhere (K-22). Text is never blended; numbers are where every source calls its own an estimate. Coherence is
+agreement: the weight of the claims that agree with the one that won, over the weight of all (K-23).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal
+
+import msgspec
+
+from mica.model import EventId
+from mica.select.fragments import PHI_INV, PHI_INV_3, Fragment, Value, weight
+
+STATED_MAX = 5  # fragments in one account; more are hard to hold in mind
+ALONE = 0.5  # of what is above an even chance, that a key keeps which one source alone speaks of
+
+Reason = Literal["expired", "not valid yet", "lower rank", "less sure", "older", "same in all else"]
+
+SENTENCE_BLANKS = 3  # a text of four words or more says the same whatever its key
+_NUMBER = re.compile(r"[+-]?(0|[1-9]\d{0,30})(\.\d{1,30})?")
+_BLANKS = re.compile(r"\s+")
+RECALLED = re.compile(r"<\s*memory\s+from=", re.IGNORECASE)  # how the fence around recalled text begins
+
+
+class Origin(msgspec.Struct, frozen=True, order=True):
+    """Where a statement was found: the source, and the row, file or event in it."""
+
+    source: str
+    locator: str = ""
+
+
+class Stated(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement that stands: what is said of a key, and everyone who says so."""
+
+    key: str
+    text: str
+    value: Value = None
+    confidence: float  # as it may be shown: what one source alone claims is capped
+    at: datetime
+    source: str  # whose words these are
+    origins: tuple[Origin, ...]
+    sources: tuple[EventId, ...] = ()
+    blended: tuple[tuple[str, float], ...] = ()  # of an estimate: every source with its number
+
+
+class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement that lost against another about the same key. It is kept, and shown."""
+
+    key: str
+    text: str
+    value: Value = None
+    confidence: float
+    at: datetime
+    source: str
+    origins: tuple[Origin, ...]
+    against: str  # the source that won
+    reason: Reason  # why this one lost
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the fragments that are not shown. Nothing goes without being counted."""
+
+    duplicates: int = 0  # the same claim about the same key, or the same words again
+    unsure: int = 0  # below the least confidence
+    expired: int = 0  # not valid now, and nothing that is valid was said of their key
+    junk: int = 0  # without words
+    loops: int = 0  # recalled text that a source had copied from a brief
+    beyond: int = 0  # statements that stand, but are more than fit into one account
+
+
+class Coherent(msgspec.Struct, frozen=True, kw_only=True):
+    """One account of a concept, its statements in the order of their times."""
+
+    fragments: tuple[Stated, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    coherence: float | None = None  # from 0 to 1; None when nothing was said
+    speaking: tuple[str, ...] = ()  # the sources that had something to say
+    counts: Counts = Counts()
+
+
+def cohere(
+    fragments: Iterable[Fragment], *, ranks: Mapping[str, int], now: datetime, limit: int = STATED_MAX
+) -> Coherent:
+    """The account that these fragments give, in whichever order they came. `ranks` are those of the sources by name."""
+    given = list(fragments)
+    worded = [each for each in given if each.text.strip() and not RECALLED.search(each.text)]
+    loops = sum(bool(RECALLED.search(each.text)) for each in given)
+    sure = [each for each in worded if each.confidence >= PHI_INV_3]
+    keys: dict[str, list[Fragment]] = defaultdict(list)
+    for each in sure:
+        keys[_folded(each.key)].append(each)
+    stated: list[Stated] = []
+    conflicts: list[Conflict] = []
+    agreements: list[float] = []
+    expired = duplicates = 0
+    for about in sorted(keys):
+        order = sorted(keys[about], key=lambda each: _place(each, ranks, now))
+        if _validity(order[0], now) > 0:
+            expired += len(order)
+            continue
+        claims = _claims(order)
+        duplicates += len(order) - len(claims)
+        valid = [claim for claim in claims if _validity(claim[0], now) == 0]
+        agreements.append(_agreement(claims[0], valid, ranks, now))
+        if (blended := _blended(valid, ranks, now)) is not None:
+            stated.append(blended)
+            losing = [claim for claim in claims if _validity(claim[0], now) > 0]
+        else:
+            stated.append(_stated(claims[0], now))
+            losing = claims[1:]
+        conflicts += [_conflict(claim, claims[0][0], ranks, now) for claim in losing]
+    once = _said_once(stated, ranks)
+    shown = _chosen(once, ranks, limit)
+    return Coherent(
+        fragments=tuple(sorted(shown, key=lambda each: (each.at, each.key, each.source))),
+        conflicts=tuple(conflicts),
+        coherence=math.fsum(agreements) / len(agreements) if agreements else None,
+        speaking=tuple(sorted({each.source for each in sure})),
+        counts=Counts(
+            duplicates=duplicates + len(stated) - len(once),
+            unsure=len(worded) - len(sure),
+            expired=expired,
+            junk=len(given) - len(worded) - loops,
+            loops=loops,
+            beyond=len(once) - len(shown),
+        ),
+    )
+
+
+def canonical(value: Value) -> str:
+    """What is compared: `8080` and "8080" are one value, `True` and "true" too, and blanks and case do not count."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return _number(Decimal(value) if isinstance(value, int) else Decimal(str(value)))
+    folded = _folded(value or "")
+    return _number(Decimal(folded)) if _NUMBER.fullmatch(folded) else folded
+
+
+def _number(number: Decimal) -> str:
+    written = f"{number:f}"
+    written = written.rstrip("0").rstrip(".") if "." in written else written
+    return "0" if written == "-0" else written
+
+
+def _folded(text: str) -> str:
+    return _BLANKS.sub(" ", unicodedata.normalize("NFKC", text)).strip().casefold()
+
+
+def _said(fragment: Fragment) -> str:
+    return canonical(fragment.text if fragment.value is None else fragment.value)
+
+
+def _validity(fragment: Fragment, now: datetime) -> int:
+    """0 while it is valid, 1 once it was, 2 as long as it is not yet."""
+    if fragment.valid_until is not None and fragment.valid_until <= now:
+        return 1
+    return 2 if fragment.valid_from is not None and fragment.valid_from > now else 0
+
+
+def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple[object, ...]:
+    """K-22: the first of these is the one that holds."""
+    return (
+        _validity(fragment, now),
+        ranks[fragment.source],
+        -fragment.confidence,
+        -fragment.at.timestamp(),
+        fragment.source,
+        fragment.locator,
+        fragment.text,
+        _said(fragment),
+        msgspec.json.encode(fragment),
+    )
+
+
+def _claims(order: Sequence[Fragment]) -> list[list[Fragment]]:
+    """Those that say the same, together, each in their order; what is valid and what is not are two claims."""
+    found: dict[str, list[Fragment]] = {}
+    for each in order:
+        found.setdefault(_said(each), []).append(each)
+    return list(found.values())
+
+
+def _agreement(
+    won: Sequence[Fragment], valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now: datetime
+) -> float:
+    """K-23: the share of the weight of all valid claims that agrees; towards an even chance where one source speaks."""
+    said = _said(won[0])
+    weights = {
+        (each.source, _said(each)): weight(ranks[each.source], each.confidence)
+        for claim in valid
+        for each in reversed(claim)  # the surest word of each source counts, once
+        if _validity(each, now) == 0
+    }
+    agreeing = math.fsum(each for (_, what), each in weights.items() if what == said)
+    share = agreeing / math.fsum(weights.values())
+    is_alone = len({source for source, _ in weights}) == 1
+    return min(share, ALONE * share + (1 - ALONE) / 2) if is_alone else share
+
+
+def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> Stated | None:
+    """One estimate of several that differ; None where one of them is no estimate, or is no number."""
+    every = [each for claim in valid for each in claim if _validity(each, now) == 0]
+    numbers = {}
+    for each in every:
+        if not each.is_estimate or isinstance(each.value, bool) or not isinstance(each.value, int | float):
+            return None
+        numbers.setdefault(each.source, (float(each.value), each))  # the first word of a source is its best
+    if len(valid) < 2 or len(numbers) < 2:
+        return None
+    weights = {source: weight(ranks[source], each.confidence) for source, (_, each) in numbers.items()}
+    total = math.fsum(weights.values())
+    value = math.fsum(weights[source] * number for source, (number, _) in numbers.items()) / total
+    value = min(max(value, min(n for n, _ in numbers.values())), max(n for n, _ in numbers.values()))
+    first = every[0]
+    each_said = tuple((source, number) for source, (number, _) in sorted(numbers.items()))
+    confidence = math.fsum(weights[source] * each.confidence for source, (_, each) in numbers.items()) / total
+    return Stated(
+        key=first.key,
+        text=f"about {value:.4g} ({', '.join(f'{source} {number:.4g}' for source, number in each_said)})",
+        value=value,
+        confidence=confidence,
+        at=max(each.at for each in every),
+        source=first.source,
+        origins=_origins(every),
+        sources=_events(every),
+        blended=each_said,
+    )
+
+
+def _stated(claim: Sequence[Fragment], now: datetime) -> Stated:
+    valid = [each for each in claim if _validity(each, now) == 0]
+    first = claim[0]
+    is_confirmed = len({each.source for each in valid}) > 1 or any(each.sources for each in valid)
+    return Stated(
+        key=first.key,
+        text=first.text,
+        value=first.value,
+        confidence=first.confidence if is_confirmed else min(first.confidence, PHI_INV),
+        at=first.at,
+        source=first.source,
+        origins=_origins(claim),
+        sources=_events(claim),
+    )
+
+
+def _conflict(claim: Sequence[Fragment], won: Fragment, ranks: Mapping[str, int], now: datetime) -> Conflict:
+    first = claim[0]
+    reason: Reason = "same in all else"
+    if validity := _validity(first, now):
+        reason = "expired" if validity == 1 else "not valid yet"
+    elif ranks[first.source] != ranks[won.source]:
+        reason = "lower rank"
+    elif first.confidence != won.confidence:
+        reason = "less sure"
+    elif first.at != won.at:
+        reason = "older"
+    return Conflict(
+        key=won.key,
+        text=first.text,
+        value=first.value,
+        confidence=min(first.confidence, PHI_INV),
+        at=first.at,
+        source=first.source,
+        origins=_origins(claim),
+        against=won.source,
+        reason=reason,
+    )
+
+
+def _origins(claim: Iterable[Fragment]) -> tuple[Origin, ...]:
+    return tuple(sorted({Origin(each.source, each.locator) for each in claim}))
+
+
+def _events(claim: Iterable[Fragment]) -> tuple[EventId, ...]:
+    return tuple(dict.fromkeys(event for each in claim for event in each.sources))
+
+
+def _said_once(stated: Sequence[Stated], ranks: Mapping[str, int]) -> list[Stated]:
+    """Statements without those that repeat the words of another about another key; their origins are not lost."""
+    found: dict[str, Stated] = {}
+    for each in sorted(stated, key=lambda each: _standing(each, ranks)):
+        words = _folded(each.text)
+        if words.count(" ") < SENTENCE_BLANKS:
+            words = f"{words}\n{_folded(each.key)}"  # "ok" says something else of every key
+        first = found.setdefault(words, each)
+        if first is each:
+            continue
+        found[words] = msgspec.structs.replace(
+            first,
+            origins=tuple(sorted({*first.origins, *each.origins})),
+            sources=tuple(dict.fromkeys([*first.sources, *each.sources])),
+        )
+    return list(found.values())
+
+
+def _standing(stated: Stated, ranks: Mapping[str, int]) -> tuple[object, ...]:
+    return ranks[stated.source], -stated.confidence, -stated.at.timestamp(), stated.key, stated.source
+
+
+def _chosen(stated: Iterable[Stated], ranks: Mapping[str, int], limit: int) -> list[Stated]:
+    """The first of every source before the second of any: a source that says much hides no other."""
+    turns: dict[str, int] = defaultdict(int)
+    in_turn = []
+    for each in sorted(stated, key=lambda each: _standing(each, ranks)):
+        in_turn.append(((turns[each.source], *_standing(each, ranks)), each))
+        turns[each.source] += 1
+    return [each for _, each in sorted(in_turn, key=lambda pair: pair[0])][:limit]
