@@ -667,6 +667,17 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     session_length: int  # words in all marks of its session
 
 
+class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a source replied when it was asked about a concept, as a store keeps it for whoever asks next."""
+
+    concept: str
+    source: str
+    at: datetime  # when it was asked
+    position: int  # of the log then
+    declared: str  # how the source was declared then
+    body: bytes  # its fragments as JSON
+
+
 # -- Briefs ---------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from mica.model import (
     EventQuery,
     Posting,
     Postings,
+    Reply,
     Text,
     Tombstone,
     Vectors,
@@ -34,7 +35,17 @@ from mica.model import (
 )
 from mica.store.deriving import Derived, broken_crystals, derived
 from mica.store.matching import matcher
-from mica.store.protocol import LATEST_MARKS, Sizes, affordable, beside, broken_lineage, check_event, gathered, grouped
+from mica.store.protocol import (
+    LATEST_MARKS,
+    REPLIES_MAX,
+    Sizes,
+    affordable,
+    beside,
+    broken_lineage,
+    check_event,
+    gathered,
+    grouped,
+)
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
 from mica.trails import Lesson, Trail, TrailQuery
@@ -53,6 +64,7 @@ class EphemeralStore:
         self._vectors: dict[int, tuple[str, bytes]] = {}  # of marks, by position, with the model that made each
         self._trails: list[Trail] = []
         self._learned = 0  # the position up to which
+        self._replies: dict[tuple[str, str], Reply] = {}  # by concept and source
         self._work: dict[tuple[str, str], _Row] = {}
         self._outstanding = Outstanding()
         self._generation = 0
@@ -321,6 +333,23 @@ class EphemeralStore:
         self._trails, self._learned = list(trails), lesson.position
         return True
 
+    async def save_replies(self, replies: Sequence[Reply], *, generation: int) -> bool:
+        self._check_open()
+        if generation != self._generation:
+            return False
+        for reply in replies:
+            known = self._replies.get((reply.concept, reply.source))
+            if known is None or known.at <= reply.at:
+                self._replies[reply.concept, reply.source] = reply
+        latest = sorted(self._replies.values(), key=lambda reply: reply.at, reverse=True)[:REPLIES_MAX]
+        if latest:
+            self._replies = {key: reply for key, reply in self._replies.items() if reply.at >= latest[-1].at}
+        return True
+
+    async def replies(self, concept: str) -> list[Reply]:
+        self._check_open()
+        return [reply for key, reply in sorted(self._replies.items()) if key[0] == concept]
+
     async def lesson(self) -> Lesson:
         self._check_open()
         return Lesson(position=self._learned, generation=self._generation)
@@ -411,7 +440,7 @@ class EphemeralStore:
         self._check_open()
         self._counts.clear()
         self._vectors.clear()
-        self._trails, self._learned = [], 0
+        self._trails, self._learned, self._replies = [], 0, {}
         for event in self._log:
             self._index(event)
         self._derived = derived(self._log)
@@ -433,7 +462,7 @@ class EphemeralStore:
         self._derived = derived(self._log)
         self._generation += bool(content)
         if content:
-            self._trails, self._learned = [], 0
+            self._trails, self._learned, self._replies = [], 0, {}
         return len(content)
 
     async def keep_purge(self, purge: Purge) -> None:

@@ -31,6 +31,7 @@ from mica.model import (
     Posting,
     Postings,
     Ref,
+    Reply,
     Text,
     Tombstone,
     Vectors,
@@ -44,7 +45,7 @@ from mica.model import (
     split_id,
     utc_now,
 )
-from mica.store import postgres_crystals, postgres_texts, postgres_trails, postgres_work
+from mica.store import postgres_crystals, postgres_replies, postgres_texts, postgres_trails, postgres_work
 from mica.store.encoding import Together, remember
 from mica.store.postgres_append import (
     CHUNK_EVENTS,
@@ -458,6 +459,19 @@ class PostgresStore:
         async with self._appending:
             return await self._patiently(once)
 
+    async def save_replies(self, replies: Sequence[Reply], *, generation: int) -> bool:
+        async def once() -> bool:
+            async with self._transaction(WRITE) as connection:
+                await self._lock(connection)
+                return await postgres_replies.save(connection, self._number, replies, generation=generation)
+
+        async with self._appending:
+            return await self._patiently(once)
+
+    @reading
+    async def replies(self, connection: Connection, concept: str) -> list[Reply]:
+        return await postgres_replies.found(connection, self._number, concept)
+
     @reading
     async def lesson(self, connection: Connection) -> Lesson:
         return await postgres_trails.lesson_of(connection, self._number)
@@ -635,6 +649,7 @@ class PostgresStore:
                 await connection.execute(f"DELETE FROM {table} WHERE space = $1", self._number, timeout=LONG_S)
             await postgres_crystals.clear(connection, self._number)
             await postgres_trails.clear(connection, self._number)
+            await postgres_replies.clear(connection, self._number)
             reads = self._reads(connection)
             crystallizing = Crystallizing(writing, reads)
             async for batch in reads.whole_log():

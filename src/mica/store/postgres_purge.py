@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from mica.model import EMPTY, PURGED, Event, Tombstone, microseconds, searchable_text, tombstone, utc_now
-from mica.store import postgres_crystals, postgres_trails
+from mica.store import postgres_crystals, postgres_replies, postgres_trails
 from mica.store.postgres_server import Connection
 from mica.store.postgres_words import Words
 from mica.store.purging import Outstanding, Purge
@@ -17,7 +17,7 @@ from mica.words import terms
 AUTHORITY = "purge"
 TABLES = (
     "events", "keys", "payloads", "contexts", "names", "sessions", "terms", "texts", "postings", "vectors",
-    *postgres_crystals.TABLES, *postgres_trails.TABLES,
+    *postgres_crystals.TABLES, *postgres_trails.TABLES, postgres_replies.TABLE,
 )  # fmt: skip
 
 # The words of a table, and who refers to them. Sessions come after the contexts that name them.
@@ -51,6 +51,7 @@ async def bury(connection: Connection, space: int, words: Words, events: Sequenc
         used["terms"] = await _unindexed(connection, space, events)
         await postgres_crystals.bury(connection, space, places[1])
         await postgres_trails.clear(connection, space)
+        await postgres_replies.clear(connection, space)
         stones = [tombstone(event, told).body for event in events]
         await connection.execute(_BURY, space, *places, stones, name, context)
         for table, referring in _REFERRED.items():

@@ -28,6 +28,7 @@ from mica.model import (
     Posting,
     Postings,
     Ref,
+    Reply,
     Text,
     Tombstone,
     Vectors,
@@ -42,6 +43,7 @@ from mica.teachings import PROMOTED, WITHDRAWN, teaching_of, withdrawal_of
 from mica.trails import Lesson, Trail, TrailQuery
 from mica.words import terms, words
 
+REPLIES_MAX = 5_000  # of a space: some megabytes; those that nobody asked for lately are asked for again
 LATEST_MARKS = 1_000  # among which the latest are looked for that no crystal covers
 
 
@@ -188,6 +190,16 @@ class Store(Protocol):
 
     async def trails(self, query: TrailQuery) -> list[Trail]:
         """The trails that fit, in the order that the query asks for, then by key."""
+
+    async def save_replies(self, replies: Sequence[Reply], *, generation: int) -> bool:
+        """Keep what sources replied, each in place of what it replied earlier, and say whether that was done.
+
+        It is not when something was purged since the store had this generation: the replies may quote it. Every purge
+        and every rebuild forgets all of them, and of very many only the latest are kept.
+        """
+
+    async def replies(self, concept: str) -> list[Reply]:
+        """What sources replied about a concept, in the order of their names."""
 
     async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
         """See to it that this work is done at that time or soon after. Of two plans for the same, the earlier counts.

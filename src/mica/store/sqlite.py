@@ -112,6 +112,8 @@ class SqliteStore:
     save_trails = threaded(SqliteCore.save_trails)
     lesson = threaded(SqliteCore.lesson)
     trails = threaded(SqliteCore.trails)
+    save_replies = threaded(SqliteCore.save_replies)
+    replies = threaded(SqliteCore.replies)
     agents = threaded(SqliteCore.agents)
     plan = threaded(SqliteCore.plan)
     claim = threaded(SqliteCore.claim)

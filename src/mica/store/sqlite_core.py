@@ -32,6 +32,7 @@ from mica.model import (
     Mark,
     Posting,
     Postings,
+    Reply,
     Text,
     Tombstone,
     Vectors,
@@ -46,7 +47,7 @@ from mica.model import (
     split_id,
     utc_now,
 )
-from mica.store import sqlite_crystals, sqlite_query, sqlite_texts, sqlite_trails, sqlite_work
+from mica.store import sqlite_crystals, sqlite_query, sqlite_replies, sqlite_texts, sqlite_trails, sqlite_work
 from mica.store.encoding import (
     CACHE_ENTRIES_MAX,
     INLINE_BYTES_MAX,
@@ -306,6 +307,14 @@ class SqliteCore:
         with self._reading():
             return sqlite_trails.found(self._connection, query)
 
+    def save_replies(self, replies: Sequence[Reply], *, generation: int) -> bool:
+        with self._writing():
+            return sqlite_replies.save(self._connection, replies, generation=generation)
+
+    def replies(self, concept: str) -> list[Reply]:
+        with self._reading():
+            return sqlite_replies.found(self._connection, concept)
+
     def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         with self._reading():
             self._facts.follow()
@@ -452,6 +461,7 @@ class SqliteCore:
             sqlite_texts.clear(self._connection)
             sqlite_crystals.clear(self._connection)
             sqlite_trails.clear(self._connection)
+            sqlite_replies.clear(self._connection)
             if self._blocks.is_used:
                 self._blocks.remap()
             self._forget()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import apsw
 
 from mica.model import Event, Tombstone, microseconds, searchable_text, tombstone, utc_now
-from mica.store import sqlite_crystals, sqlite_trails
+from mica.store import sqlite_crystals, sqlite_replies, sqlite_trails
 from mica.store.sqlite_file import as_json
 from mica.words import terms
 
@@ -45,6 +45,7 @@ def bury(connection: apsw.Connection, events: Sequence[Event], told: Tombstone, 
         used["terms"] = _unindexed(connection, events, positions)
         sqlite_crystals.bury(connection, positions)
         sqlite_trails.clear(connection)
+        sqlite_replies.clear(connection)
         connection.executemany(
             "UPDATE events SET name = ?, context = ?, data = ?, payload = NULL, error = 0 WHERE position = ?",
             [(name, context, tombstone(event, told).body.decode(), event.position) for event in events],

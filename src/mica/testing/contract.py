@@ -14,6 +14,7 @@ from mica.store.protocol import Store
 from mica.store.purging import Selection, find
 from mica.testing.builders import START_AT, build
 from mica.testing.crystals import CrystalContract
+from mica.testing.replies import ReplyContract
 from mica.testing.trails import TrailContract
 from mica.words import terms
 
@@ -21,7 +22,7 @@ HOUR, NO_TIME = timedelta(hours=1), timedelta(0)  # a lease that outlasts a test
 TOLD = Tombstone(purge=build(1_000).id, reason="leaked")
 
 
-class StoreContract(CrystalContract, TrailContract):
+class StoreContract(CrystalContract, ReplyContract, TrailContract):
     """Inherit, and give a fixture `store` that yields a new, empty store."""
 
     async def test_many_events_are_read_at_once_in_the_order_asked(self, store: Store) -> None:
