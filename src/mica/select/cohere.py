@@ -211,7 +211,7 @@ def _agreement(
 def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> Stated | None:
     """One estimate of several that differ; None where one of them is no estimate, or is no number."""
     every = [each for claim in valid for each in claim if _validity(each, now) == 0]
-    numbers = {}
+    numbers: dict[str, tuple[float, Fragment]] = {}
     for each in every:
         if not each.is_estimate or isinstance(each.value, bool) or not isinstance(each.value, int | float):
             return None
