@@ -13,9 +13,9 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import cast
 
 import msgspec
@@ -221,6 +221,32 @@ def test_a_signal_handler_may_emit_at_any_moment() -> None:
     assert sorted(int(str(e.data["n"])) for e in events if e.name == "step") == list(range(count))
     assert sorted(int(str(e.data["n"])) for e in events if e.name == "heard") == list(range(heard))
     assert len({event.id for event in events}) == len(events)
+
+
+def test_what_interrupts_an_emit_that_looks_for_its_turn_does_not_wait_for_it() -> None:
+    """An emit inside of an emit, interrupted by a third one while it finds out that it is inside."""
+    journal = open_journal(None)
+
+    class Zone(tzinfo):
+        def utcoffset(self, _: datetime | None) -> timedelta:
+            inner.append(journal.emit("inner"))
+            return timedelta(0)
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "waited":
+            sys.setprofile(None)
+            inner.append(journal.emit("innermost"))
+
+    inner: list[Ref] = []
+    sys.setprofile(interrupt)
+    try:
+        outer = journal.emit("outer", at=datetime(2026, 11, 1, tzinfo=Zone()))
+    finally:
+        sys.setprofile(None)
+
+    assert len(inner) >= 2
+    assert all(ref.writer != outer.writer for ref in inner)
+    assert len(drained(journal)) == len(inner) + 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where only a callback is interrupted

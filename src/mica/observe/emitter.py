@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from mmap import mmap
 from time import monotonic, sleep, time_ns
@@ -120,6 +120,13 @@ def told(name: str, origin: Origin, at: datetime | None, *, error: bool) -> tupl
     check_time(name, at)
     time = microseconds(at)
     return (time * 1_000, name, flags) if -NEAR_US < time < NEAR_US else (time, name, flags | MICROSECONDS)
+
+
+def callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that led to it, the latest first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 class Emitter(NamedTuple):
@@ -322,8 +329,11 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             position = word & END_MASK
 
     def waited() -> bool:
-        """Wait for the token. True inside of `emit` itself, as a signal handler is: nothing comes of waiting."""
-        if has_token(sys._getframe(2)):
+        """Wait for the token. True inside of `emit` itself, as a signal handler is: nothing comes of waiting.
+
+        Also inside of one that waits, or has just been given the token: what interrupts it must not wait for it.
+        """
+        if any(frame.f_code in writing for frame in callers(sys._getframe(2))):
             return True
         me, until = threading.get_ident(), monotonic() + LOCK_PATIENCE_S
         while True:
@@ -339,14 +349,13 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
                 if not any(has_token(frame) for frame in others):
                     return False  # an interrupt hit between taking the token and using it: nobody has it
 
-    def has_token(frame: FrameType | None) -> bool:
-        """Whether a thread with this frame may have it: it is in `emit` or `seal`, and does not wait."""
-        while frame is not None:
-            if frame.f_code is waited.__code__:
+    def has_token(frame: FrameType) -> bool:
+        """Whether another thread with this frame may have it: it is in `emit` or `seal`, and does not wait."""
+        for caller in callers(frame):
+            if caller.f_code is waited.__code__:
                 return False
-            if frame.f_code in (emit.__code__, seal.__code__):
+            if caller.f_code in writing:
                 return True
-            frame = frame.f_back
         return False
 
     def restart() -> None:
@@ -370,6 +379,8 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
                 journal.left()
         finally:
             tokens.append(body)
+
+    writing = (emit.__code__, seal.__code__)
 
     # One name for all that is rarely called: a call of `emit` pays for every name it may use.
     slow = SimpleNamespace(
