@@ -1,6 +1,8 @@
 # `make` alone lists the targets. Python 3.11 or later and pip are enough; PYTHON= names another interpreter.
 PYTHON ?= python3
 ARGS ?=
+# Processes that share the tests; many of these wait for disks and servers.
+WORKERS ?= 4
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
@@ -19,7 +21,7 @@ run: .venv/.run ## Show what your agents did (installs run-time packages only)
 	@$(BIN)/mica up $(ARGS)
 
 test: .venv/.dev ## Run the tests; ARGS="-k search" picks some
-	@chromium=$$(scripts/browser) && CHROMIUM=$$chromium $(BIN)/python -m pytest $(ARGS)
+	@chromium=$$(scripts/browser) && CHROMIUM=$$chromium $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-clients: .venv/.dev .venv/clients/.made ## Run real coding agents against scripted models (needs npm, fetches 1.5 GB)
 	@MICA_TEST_CLIENTS=$(CURDIR)/.venv/clients $(BIN)/python -m pytest tests/clients $(ARGS)
