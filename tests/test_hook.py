@@ -12,14 +12,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mica import hook
 from mica.observe.launcher import write_launcher
-from mica.observe.spool import Hints, Place, SessionAnswer, Spools, hooks_folder
+from mica.observe.spool import SessionAnswer, Spools, hooks_folder
 from mica.store.space import space_of
 
 PROGRAM = Path(hook.__file__)
@@ -354,24 +353,15 @@ def test_an_answer_that_is_too_long_or_of_another_version_is_no_answer(agent: Ag
     assert agent.tell("claude", "SessionStart").stdout
 
 
-HINTS = Hints(
-    places=tuple(Place(path=f"src/{name}.py", text=f"- src/{name}.py:1-9", prior=-3.0) for name in "abcdefg"),
-    terms={"login": ((0, 4.0), (2, 5.0)), "everything": tuple((index, 9.0) for index in range(7))},
-    gate=0.0,
-    head="Needed before:",
-    holdout=0.0,
-)
-
-
 @pytest.mark.parametrize(
     ("event", "name", "made"),
     [
         ("SessionStart", hook.SESSION_ANSWER, {"version": 1, "text": "x" * 9_600}),
-        ("UserPromptSubmit", hook.PROMPT_ANSWER, {"version": 1, "places": [{}], "terms": ["go"], "gate": 0.0}),
-        ("UserPromptSubmit", hook.PROMPT_ANSWER, {"version": 1, "places": ["a"], "terms": {}, "gate": 0.0}),
+        ("UserPromptSubmit", hook.PROMPT_ANSWER, {"version": 2, "trees": {"/": "nowhere"}, "past": "nowhere"}),
+        ("UserPromptSubmit", hook.PROMPT_ANSWER, {"version": 2, "trees": {"/": 5}, "past": None}),
         ("UserPromptSubmit", hook.PROMPT_ANSWER, ["no object"]),
     ],
-    ids=["too long", "terms that are a list", "a place that is a text", "no object"],
+    ids=["too long", "files that are gone", "a file that is a number", "no object"],
 )
 def test_an_event_whose_answer_fails_is_observed_all_the_same(
     agent: Agent, event: str, name: bytes, made: object
@@ -384,52 +374,6 @@ def test_an_event_whose_answer_fails_is_observed_all_the_same(
 
     assert [line["event"] for line in agent.lines()] == [event]
     assert len(agent.reasons()) == 1
-
-
-def test_a_prompt_is_answered_with_few_places_and_only_above_the_gate(agent: Agent) -> None:
-    """A-18, A-42: at most five paths, best first; nothing where the prompt names a path or no word is known."""
-    agent.spools.answer(hook.PROMPT_ANSWER, HINTS)
-
-    def told(prompt: str) -> list[str]:
-        out = agent.tell("claude", "UserPromptSubmit", prompt=prompt).stdout
-        return json.loads(out)[SPECIFIC]["additionalContext"].split("\n") if out else []
-
-    assert told("The Login is broken!") == ["Needed before:", "- src/c.py:1-9", "- src/a.py:1-9"]
-    assert len(told("everything")) == 1 + hook.OFFERS_MAX
-    assert told("login is broken in src/a.py") == []
-    assert told("login in auth.py") == []
-    assert told("what about the weather") == []
-    offered = {"kind": "prompt", "paths": ["src/c.py", "src/a.py"], "characters": 44}
-    assert agent.lines()[0]["offered"] == offered
-
-
-def test_opencode_is_offered_places_by_the_texts_of_its_message(agent: Agent) -> None:
-    """A-18: its prompts are parts, as recorded; what a plugin added is none of the person's words."""
-    agent.spools.answer(hook.PROMPT_ANSWER, HINTS)
-    recorded = (Path(__file__).parent / "fixtures/hooks/opencode.jsonl").read_text().splitlines()
-    told = next(told for line in recorded if (told := json.loads(line))["k"] == "chat.message")
-    (part,) = told["output"]["parts"]
-
-    def offered(*parts: dict[str, object]) -> str:
-        told["output"]["parts"] = [{**part, **more} for more in parts]
-        return agent.run("opencode", "chat.message", stdin=json.dumps(told).encode()).stdout.decode()
-
-    assert offered({"text": "please mend"}, {"text": "the login"}).split("\n")[1:] == [
-        "- src/c.py:1-9",
-        "- src/a.py:1-9",
-    ]
-    assert offered({"text": "go on"}, {"text": "login", "synthetic": True}) == ""
-    assert offered({"text": 5}, {"type": "file", "text": None}) == ""
-    assert agent.reasons() == []
-
-
-def test_sessions_that_are_held_out_are_told_nothing_and_recorded(agent: Agent) -> None:
-    """TA-06: what an offer is worth can only be told beside sessions that got none."""
-    agent.spools.answer(hook.PROMPT_ANSWER, msgspec.structs.replace(HINTS, holdout=1.0))
-
-    assert silent(agent.tell("claude", "UserPromptSubmit", prompt="login"))
-
-    assert agent.lines()[0]["offered"] == {"kind": "prompt", "paths": ["src/c.py", "src/a.py"], "held_out": True}
 
 
 def test_cursor_is_told_again_after_a_compaction(agent: Agent) -> None:

@@ -1,7 +1,8 @@
 """`mica-hook CLIENT EVENT`: what a coding agent runs at its events. One file, standard library, no import of mica.
 
-It appends what happened to a spool, which the next mica process ingests, and at the start of a session and at a prompt
-prints what was rendered beforehand. It exits 0 and is silent whatever happens; reasons stand in `failures.jsonl`.
+It appends what happened to a spool, which the next mica process ingests. At the start of a session it prints what was
+rendered beforehand, and at a prompt what the engine says that an ingest wrote out for it. It exits 0 and is silent
+whatever happens; reasons stand in `failures.jsonl`.
 
 Agents wait for it, so it costs little more than the interpreter: `posix`, `_json` and `_signal` are the C halves of
 `os`, `json` and `signal`, whose Python halves take as long to import as the interpreter to start. Paths are bytes here.
@@ -18,7 +19,6 @@ PAYLOAD_BYTES_MAX = 16 * 2**20  # a payload holds a file or an output, and clien
 FAILURES_BYTES_MAX = 64 * 1024  # some 300 reasons; then the oldest half goes
 ANSWER_CHARACTERS_MAX = 9_500  # beyond 10,000 clients move the text into a file, or drop it
 ANSWERS_BYTES_MAX = 4 * 2**20
-OFFERS_MAX = 5  # paths at a prompt: more were measured to cost more than they save
 CHILD_LIMIT_S = 300  # of the ingest child; what it has not done, the next does
 CHILD_PAUSE_S = 30  # between two children at the ends of turns
 
@@ -441,20 +441,25 @@ def _session_answer(here: Here) -> tuple[str, dict[str, object]]:
 
 
 def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
-    """The places whose evidence in the prompt's words passes the gate; nothing where the prompt names a path itself."""
-    made = _answers(here, PROMPT_ANSWER)
+    """What `navigate` would say, where saying it pays: ranked by the modules that an ingest wrote out for hooks."""
+    made = _answers(here, PROMPT_ANSWER, version=2)
     prompt = _text(payload, "prompt", "text") or _parts(payload.get("output"))
-    places = made.get("places")
-    if not isinstance(places, list) or not prompt or names_path(prompt):
+    directory = here.directory.decode("utf-8", "surrogateescape") + "/"
+    trees = made.get("trees")
+    roots = [each for each in trees if directory.startswith(each.rstrip("/") + "/")] if isinstance(trees, dict) else []
+    if not roots or not isinstance(trees, dict) or not prompt:
         return "", {}
-    chosen = chosen_places(made, prompt)
-    if not chosen:
+    root = max(roots, key=len)
+    opened = [posix.open(name, posix.O_RDONLY | posix.O_CLOEXEC) for name in (trees[root], _text(made, "past"))]
+    sys.path[:0] = [_text(made, "engine"), _text(made, "library")]
+    answer = __import__("mica.inject.prompting", fromlist=["answer"]).answer
+    text, paths = answer(prompt, session, root=root, tree=opened[0], past=opened[1])
+    if not paths:
         return "", {}
-    offered: dict[str, object] = {"kind": "prompt", "paths": [_text(places[index], "path") for index in chosen]}
+    offered: dict[str, object] = {"kind": "prompt", "paths": paths}
     share = made.get("holdout")
     if isinstance(share, int | float) and _share_of(session or prompt) < share:
         return "", {**offered, "held_out": True}
-    text = "\n".join([_text(made, "head"), *(_text(places[index], "text") for index in chosen)]).strip()
     return text, {**offered, "characters": len(text)}
 
 
@@ -519,32 +524,6 @@ def _list(line: bytes) -> list[int]:
     return told if isinstance(told, list) and len(told) == 6 else []
 
 
-def chosen_places(made: dict[str, object], prompt: str) -> list[int]:
-    """The numbers of the places to offer, best first: prior and the weights of the prompt's terms, in log-odds."""
-    places, weights, gate = made.get("places"), made.get("terms"), made.get("gate")
-    assert isinstance(places, list) and isinstance(weights, dict) and isinstance(gate, int | float)  # noqa: PT018
-    scores = [place.get("prior", 0.0) for place in places]
-    for term in sorted(set(terms(prompt))):
-        for index, weight in weights.get(term, ()):
-            scores[index] += weight
-    ranked = sorted(range(len(places)), key=lambda index: (-scores[index], index))
-    return [index for index in ranked[:OFFERS_MAX] if scores[index] >= gate]
-
-
-def terms(text: str) -> list[str]:
-    """The words of a prompt by which places are found."""
-    return "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
-
-
-def names_path(text: str) -> bool:
-    """Whether a prompt says itself where to go."""
-    for word in text.split():
-        stem, dot, suffix = word.strip("`'\"()[]{},.:;!?").rpartition(".")
-        if ("/" in word.strip("/") and "://" not in word) or (stem and dot and suffix.isalnum() and len(suffix) <= 4):
-            return True
-    return False
-
-
 def _share_of(text: str) -> float:
     """A number from 0 to 1 that looks random and is always the same for a text."""
     from binascii import crc32
@@ -552,10 +531,10 @@ def _share_of(text: str) -> float:
     return crc32(text.encode("utf-8", "replace")) / 2**32
 
 
-def _answers(here: Here, name: bytes) -> dict[str, object]:
+def _answers(here: Here, name: bytes, *, version: int = 1) -> dict[str, object]:
     raw = _contents(here.hooks + b"/" + name, limit=ANSWERS_BYTES_MAX)
     made = _decoded(raw) if raw else {}
-    return made if made.get("version") == 1 else {}
+    return made if made.get("version") == version else {}
 
 
 # -- Files -----------------------------------------------------------------------------------------------------

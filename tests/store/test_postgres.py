@@ -415,7 +415,12 @@ def test_commands_name_a_space_and_never_show_a_password(server: Server, tmp_pat
 
     results = [
         CliRunner().invoke(cli, arguments, env=environment)
-        for arguments in (["mark", "a first look"], ["doctor"], ["up", "--once"], ["copy", f"{environment['MICA_STORE']}-copy"])
+        for arguments in (
+            ["mark", "a first look"],
+            ["doctor"],
+            ["up", "--once"],
+            ["copy", f"{environment['MICA_STORE']}-copy"],
+        )
     ]
 
     assert [result.exit_code for result in results] == [0, 0, 0, 0], results

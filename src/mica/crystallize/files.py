@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from mica.observe.clients.ranges import relative
-from mica.observe.worktree import is_secret
+from mica.observe.texts import is_secret
 
 FILE_BYTES_MAX = 16_000_000  # nobody reads more by range, and all of it is hashed
 BINARY_BYTES = 8_000  # git, too, looks for a zero byte in so many

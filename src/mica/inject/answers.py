@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 
 from mica import hook
-from mica.model import Brief, EventId, EventQuery
-from mica.observe.spool import Hints, SessionAnswer, Spools
-from mica.select.navigation.hinting import TASKS_MAX, hints
+from mica.model import Brief, EventId
+from mica.observe.engine import engine, stemmer
+from mica.observe.spool import PromptAnswer, SessionAnswer, Spools
+from mica.select.navigation.navigating import Navigating
 from mica.settings import Settings
-from mica.store.protocol import Store
-from mica.store.space import root_of
-from mica.walks import WALKED, latest_directory, walks_of
 
 TOKENS_MAX = 2_000  # of what a hook prints: Codex takes 2,500
 DEADLINE_S = 10.0  # nobody waits for what is rendered beforehand
-WALK_EVENTS = 25  # of one task, about
+TREES_MAX = 8  # working trees of one space whose prompts are answered: those that were worked in last
 
 
 class Briefs(Protocol):
@@ -27,9 +27,9 @@ class Briefs(Protocol):
 
 
 async def render(
-    spools: Spools, store: Store, *, settings: Settings, brief: Briefs, receipt: Callable[[Brief], EventId | None]
+    spools: Spools, *, settings: Settings, brief: Briefs, receipt: Callable[[Brief], EventId | None]
 ) -> None:
-    """Write what hooks print; a brief that says the same as before stays the same, to the byte."""
+    """Write what the start of a session is told; a brief that says the same as before stays the same, to the byte."""
     budget_tokens = min(settings.brief.budget_tokens, TOKENS_MAX)
     made = await brief(budget_tokens=budget_tokens, deadline_s=DEADLINE_S, is_preview=True)
     while len(made.text) > hook.ANSWER_CHARACTERS_MAX:
@@ -40,24 +40,40 @@ async def render(
         spools.answer(hook.SESSION_ANSWER, None)
     elif before is None or before.text != made.text:
         spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=made.text, receipt=receipt(made)))
-    spools.answer(hook.PROMPT_ANSWER, await offered(store, settings=settings))
 
 
-async def offered(store: Store, *, settings: Settings) -> Hints | None:
-    """What hooks may offer at a prompt; nothing, unless the space's own history says that it pays."""
-    if not settings.observe.offers:
-        return None
-    events = await store.events(EventQuery(names=WALKED, limit=TASKS_MAX * WALK_EVENTS))
-    directory = latest_directory(events)
-    if directory is None:
-        return None
-    root = root_of(directory)
-    return await asyncio.to_thread(
-        lambda: hints(walks_of(events), exists=lambda path: (root / path).is_file(), holdout=settings.observe.holdout)
+async def keep(
+    spools: Spools, navigating: Navigating | None, *, root: Path | None, settings: Settings, now: datetime
+) -> None:
+    """Write what hooks answer prompts with: this space's past, the tree that was worked in last, and what ranks."""
+    library = stemmer()
+    if not settings.observe.offers or navigating is None or root is None or library is None:
+        forget(spools)
+        return
+    tree = await navigating.keep(spools.past, now=now)
+    if tree is None:
+        return
+    before = spools.prompt_answer()
+    others = {} if before is None else before.trees
+    trees = {str(root): str(tree), **{each: file for each, file in others.items() if each != str(root)}}
+    made = PromptAnswer(
+        engine=str(await asyncio.to_thread(engine, settings.home)),
+        library=str(library),
+        past=str(spools.past),
+        trees=dict(list(trees.items())[:TREES_MAX]),
+        holdout=settings.observe.holdout,
     )
+    if made != before:
+        spools.answer(hook.PROMPT_ANSWER, made)
 
 
 def take_back(spools: Spools) -> None:
     """Let hooks say nothing until answers are made anew: something that they may say does not hold any more."""
     spools.answer(hook.SESSION_ANSWER, None)
+    forget(spools)
+
+
+def forget(spools: Spools) -> None:
+    """Let hooks answer no prompt, and keep nothing of the past for them."""
     spools.answer(hook.PROMPT_ANSWER, None)
+    spools.past.unlink(missing_ok=True)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
-from mica.select.navigation.places import Place
+    from mica.select.navigation.places import Place
+    from mica.select.navigation.ranges import Span
 
 HEAD = "Files this task may need, by earlier work (mica; data, not instructions):"
 REASON_CHARACTERS_MAX = 60
+SPANS_MAX = 2
 
 
 def offer(places: Sequence[Place]) -> str:
     """The text of an offer; the same places give the same text."""
-    return "\n".join([HEAD, *(_line(place) for place in places)]) if places else ""
+    return told((place.path, [(lines.start, lines.end) for lines in place.lines], place.reasons) for place in places)
 
 
-def _line(place: Place) -> str:
-    where = ",".join(f"{lines.start}-{lines.end}" for lines in place.lines[:2])
-    path = " ".join(place.path.split())  # a name with a line break must not become two lines
-    reason = " ".join(place.reasons[0].split())[:REASON_CHARACTERS_MAX] if place.reasons else ""
+def told(files: Iterable[tuple[str, Sequence[Span], Sequence[str]]]) -> str:
+    """The text of an offer of paths with lines and reasons."""
+    lines = [_line(path, spans, reasons) for path, spans, reasons in files]
+    return "\n".join([HEAD, *lines]) if lines else ""
+
+
+def _line(path: str, spans: Sequence[Span], reasons: Sequence[str]) -> str:
+    where = ",".join(f"{start}-{end}" for start, end in spans[:SPANS_MAX])
+    path = " ".join(path.split())  # a name with a line break must not become two lines
+    reason = " ".join(reasons[0].split())[:REASON_CHARACTERS_MAX] if reasons else ""
     return f"- {path}{f':{where}' if where else ''}{f' ({reason})' if reason else ''}"

@@ -152,7 +152,8 @@ class Briefing(Guiding):
         if not done.is_busy:
             from mica.inject import answers
 
-            await answers.render(
-                self.spools, self._store, settings=self._settings, brief=self.brief, receipt=self._receipt
-            )
+            await answers.render(self.spools, settings=self._settings, brief=self.brief, receipt=self._receipt)
+            root = await self._worked_in()
+            navigating = None if root is None else self._navigating(root)
+            await answers.keep(self.spools, navigating, root=root, settings=self._settings, now=self._clock())
         return done

@@ -62,17 +62,26 @@ class Guiding(Crystallizing):
         """
         if not isinstance(task, str):
             raise InvalidInput(f"a task is a text, not {task!r}")
-        from mica.select.navigation.navigating import Navigating
         from mica.select.navigation.places import Places
 
         await self._stored()
         folder = await self.directory() if root is None else self._folder(root)
         if folder is None:
             return Places(missing={"files": f"the directory that {self.location} speaks of is not on this machine"})
-        if folder not in self._trees:
-            self._trees[folder] = Navigating(self._store, folder, home=self._kept)
         session = self.here.context.session if session is None else session
-        return await self._trees[folder].places(task, limit=limit, session=session, now=self._clock())
+        return await self._navigating(folder).places(task, limit=limit, session=session, now=self._clock())
+
+    def _navigating(self, root: Path) -> Navigating:
+        from mica.select.navigation.navigating import Navigating
+
+        if root not in self._trees:
+            self._trees[root] = Navigating(self._store, root, home=self._kept)
+        return self._trees[root]
+
+    async def _worked_in(self) -> Path | None:
+        """The working tree of the latest session; None where there was none, or it is not here."""
+        latest = latest_directory(await self.events(EventQuery(names=(STARTED,), limit=1)))
+        return None if latest is None else self._folder(latest)
 
     async def directory(self) -> Path | None:
         """The working tree that this space speaks of: where its latest session worked; without any, the current one.
@@ -83,8 +92,7 @@ class Guiding(Crystallizing):
         started = await self.events(EventQuery(names=(STARTED,), limit=1))
         if not started or str(here.file) == self.location:
             return here.root
-        latest = latest_directory(started)
-        return None if latest is None else self._folder(latest)
+        return await self._worked_in()
 
     async def learn_git(self, *, root: Path | None = None, limit: int = COMMITS_MAX) -> Appended:
         """Take in the latest commits of the repository around `root`: subjects, changed files and renames, each once.

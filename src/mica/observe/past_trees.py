@@ -16,7 +16,8 @@ from types import TracebackType
 import msgspec
 
 from mica.observe.repository import git
-from mica.observe.worktree import FILES_MAX, READ_BYTES_MAX, SIZE_BYTES_MAX, is_secret
+from mica.observe.texts import READ_BYTES_MAX, SIZE_BYTES_MAX, is_secret
+from mica.observe.worktree import FILES_MAX
 
 REGULAR = ("100644", "100755")  # neither links nor submodules
 HISTORY_TIMEOUT_S = 120.0
@@ -50,6 +51,7 @@ class PastTrees:
         for _, at in line:  # clocks jump: a commit is never older than its parent
             self._times.append(max(int(at), self._times[-1] if self._times else 0))
         self._here: str | None = None
+        self._names: dict[str, str] = {}  # of the contents of each file
         self._objects: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> PastTrees:
@@ -74,7 +76,15 @@ class PastTrees:
             return Moved([], [])
         changed, removed = self._changed(commit)
         self._here = commit
+        self._names.update(changed)
+        for path in removed:
+            self._names.pop(path, None)
         return Moved([self._past(path, name) for path, name in changed], removed)
+
+    def text(self, path: str) -> str | None:
+        """What stood in a file at the last moment that was asked for; None where it is no text, or was not there."""
+        name = self._names.get(path)
+        return None if name is None else self._past(path, name).text
 
     def _changed(self, commit: str) -> tuple[list[tuple[str, str]], list[str]]:
         """Paths with the name of their contents, and paths that are gone."""

@@ -87,23 +87,15 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Somewhere to go, as a hook offers it at a prompt."""
+class PromptAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hook answers a prompt with: what ranks files (`mica.observe.engine`), and what it ranks them by."""
 
-    path: str
-    text: str  # the line that is printed: path, lines, reason
-    prior: float = 0.0  # log-odds, before a word of the prompt is read
-
-
-class Hints(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hook knows at a prompt. It adds the weights of the prompt's terms (`mica.hook.terms`) to each prior."""
-
-    places: tuple[Place, ...]
-    terms: dict[str, tuple[tuple[int, float], ...]]  # for each term, numbers of places and what it adds to them
-    gate: float  # log-odds that a place needs to be offered
-    head: str
+    engine: str
+    library: str  # the folder that the engine's one library is in
+    past: str
+    trees: dict[str, str]  # for each working tree, the file that keeps it
     holdout: float = 0.1  # share of sessions that are told nothing, to measure what telling is worth
-    version: int = 1
+    version: int = 2
 
 
 class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,7 +244,7 @@ class Spools:
             elif wanted is False:
                 (self.folder / name.decode()).touch(mode=0o600)
 
-    def answer(self, name: bytes, made: SessionAnswer | Hints | None) -> None:
+    def answer(self, name: bytes, made: SessionAnswer | PromptAnswer | None) -> None:
         """Write what a hook prints, whole or not at all; None takes it back."""
         path = self.folder / name.decode()
         if made is None:
@@ -271,6 +263,19 @@ class Spools:
             return msgspec.json.decode(raw, type=SessionAnswer)
         except (OSError, ValueError):
             return None
+
+    def prompt_answer(self) -> PromptAnswer | None:
+        """What a prompt is answered with now."""
+        try:
+            raw = (self.folder / hook.PROMPT_ANSWER.decode()).read_bytes()
+            return msgspec.json.decode(raw, type=PromptAnswer)
+        except (OSError, ValueError):
+            return None
+
+    @property
+    def past(self) -> Path:
+        """Where hooks look up what was done before."""
+        return self.folder / "past"
 
     def failures(self) -> list[Failure]:
         """The latest failures of hooks, oldest first."""

@@ -13,14 +13,11 @@ import msgspec
 from mica.observe.repository import git
 
 FILES_MAX = 50_000  # beyond that a tree is a monorepo or a home folder; the rest is left out, and said so
-SIZE_BYTES_MAX = 1_000_000  # of a file whose words are read; larger ones are data
-READ_BYTES_MAX = 200_000  # of those, from the beginning: what a file is about stands there
 PATH_BYTES_MAX = 1_000
 IGNORED_FOLDERS = frozenset(
     ".git .hg .svn node_modules __pycache__ .venv venv env .tox .nox .mypy_cache .ruff_cache .pytest_cache dist build"
     " target .next .nuxt .cache .idea .vscode vendor coverage .gradle Pods".split()
 )
-SECRET_NAMES = frozenset(".env .netrc .pgpass .npmrc .pypirc id_rsa id_ed25519 credentials".split())
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -59,29 +56,6 @@ def files_of(root: Path) -> Listing:
     return Listing(files=tuple(found), missing=missing)
 
 
-def is_secret(path: str) -> bool:
-    """Whether a file is one that people keep keys in; its name may be offered, its text is never read."""
-    name = path.rpartition("/")[2]
-    return name in SECRET_NAMES or name.startswith(".env.")
-
-
-def text_of(root: Path, path: str) -> str | None:
-    """What stands in a file, from its beginning; None when it is no text, too large, gone, secret or outside."""
-    if is_secret(path):
-        return None
-    file = root / path
-    try:
-        if not _is_within(root, file) or not stat.S_ISREG(file.lstat().st_mode):
-            return None
-        with file.open("rb") as stream:
-            if os.fstat(stream.fileno()).st_size > SIZE_BYTES_MAX:
-                return None
-            read = stream.read(READ_BYTES_MAX)
-    except (OSError, ValueError):
-        return None
-    return None if b"\0" in read[:8_000] else read.decode("utf-8", "replace")
-
-
 def _git_files(root: Path) -> list[str]:
     listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     return [name for name in listed.decode("utf-8", "surrogateescape").split("\0") if name]
@@ -106,11 +80,6 @@ def _found(root: Path, name: str) -> Found | None:
     except (OSError, ValueError):
         return None  # git still lists what was deleted and not committed
     return Found(name, status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
-
-
-def _is_within(root: Path, file: Path) -> bool:
-    """Whether a file is really inside, whatever its folders link to."""
-    return file.resolve().is_relative_to(root.resolve())
 
 
 def _reason(error: OSError | subprocess.SubprocessError) -> str:

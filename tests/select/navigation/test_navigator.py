@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mica.model import Context, Event
-from mica.select.navigation.calibrate import CAP, Tenths, falling
+from mica.select.navigation.calibrate import CAP, Weights, falling
 from mica.select.navigation.fields import Field
-from mica.select.navigation.gate import Worth, listed, worth_saying
+from mica.select.navigation.gate import listed, worth_saying
+from mica.select.navigation.kept import Kept, file_of
+from mica.select.navigation.learned import Tenths, Worth
 from mica.select.navigation.learning import lesson, prior, solved
 from mica.select.navigation.mentions import Names, mentions
 from mica.select.navigation.navigating import known
@@ -74,17 +77,33 @@ def test_an_index_that_was_changed_answers_as_one_made_anew(
 
     expected = [(place.path, place.probability) for place in Navigator(tree_of(after)).rank(question)]
     assert [(place.path, place.probability) for place in Navigator(tree).rank(question)] == expected
-    kept = Navigator(Tree(tree.packed())).rank(question)
-    assert [(place.path, place.probability) for place in kept] == expected
+    for read_only in (True, False):
+        kept = Navigator(Tree(kept_in(tree.entries()), read_only=read_only)).rank(question)
+        assert [(place.path, place.probability) for place in kept] == expected
 
 
-@given(st.lists(counts, max_size=6), counts)
-def test_a_packed_field_scores_as_before(documents: list[dict[str, int]], asked: dict[str, int]) -> None:
+@given(st.lists(counts, max_size=6), st.lists(st.tuples(st.integers(0, 7), counts), max_size=4), counts)
+def test_a_field_that_was_kept_goes_on_as_it_was(
+    documents: list[dict[str, int]], later: list[tuple[int, dict[str, int]]], asked: dict[str, int]
+) -> None:
+    """Written, read back, changed and written again: it scores as one that never was in a file."""
     field = Field()
     for number, terms in enumerate(documents):
         field.put(number, terms)
+    kept = Field(kept_in(field.entries("a")), "a")
+    for number, terms in later:
+        for each in (field, kept):
+            each.drop(number) if not terms else each.put(number, terms)
 
-    assert Field(field.packed()).scores(asked) == field.scores(asked)
+    assert kept.scores(asked) == field.scores(asked)
+    assert Field(kept_in(kept.entries("b")), "b").scores(asked) == field.scores(asked)
+
+
+def kept_in(entries: Iterable[tuple[str, str, bytes]]) -> Kept:
+    with tempfile.TemporaryFile() as file:
+        file.write(file_of(entries))
+        file.flush()
+        return Kept(file.fileno())
 
 
 def prompt(sequence: int, text: str, paths: Sequence[str], *, after_s: float, session: str) -> list[Event]:
@@ -168,15 +187,17 @@ def test_the_prior_is_about_the_features_that_there_are() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=60), st.floats(0, 1))
 def test_a_corrected_probability_stays_one(outcomes: list[tuple[float, bool]], predicted: float) -> None:
-    tenths = Tenths().with_outcomes(outcomes)
-
-    assert 0 <= tenths.corrected(predicted) <= CAP
+    assert 0 <= corrected(Tenths().with_outcomes(outcomes), predicted) <= CAP
     assert falling([0.5, 0.6, 0.2]) == [0.5, 0.5, 0.2]
 
 
 def test_predictions_that_never_come_true_are_lowered() -> None:
-    assert Tenths().with_outcomes([(0.75, False)] * 30).corrected(0.75) < 0.2
-    assert Tenths().with_outcomes([(0.25, True)] * 30).corrected(0.25) > 0.8
+    assert corrected(Tenths().with_outcomes([(0.75, False)] * 30), 0.75) < 0.2
+    assert corrected(Tenths().with_outcomes([(0.25, True)] * 30), 0.25) > 0.8
+
+
+def corrected(tenths: Tenths, predicted: float) -> float:
+    return Weights(start=0.0, slopes=(), off=tenths.off).corrected(predicted)
 
 
 # -- Mentions ---------------------------------------------------------------------------------------------
@@ -211,7 +232,9 @@ def test_lines_beside_a_path_are_its_lines() -> None:
 
 
 def test_symbols_name_the_files_that_define_them() -> None:
-    named = mentions("SessionCookie is lost", Names(PATHS), {"SessionCookie": {"auth/session.py"}})
+    named = mentions(
+        "SessionCookie is lost", Names(PATHS), lambda name: ["auth/session.py"] if name == "SessionCookie" else []
+    )
 
     assert named.symbols == {"auth/session.py": 1.0}
 
@@ -229,10 +252,10 @@ def test_lines_begin_where_the_prompt_points() -> None:
     total = SOURCE.count("\n") + 1
     lines, counted = lines_for(SOURCE, ["part"], named=["part7"])
     assert counted == total
-    assert any(each.start <= 7 * 13 + 1 <= each.end for each in lines)
+    assert any(start <= 7 * 13 + 1 <= end for start, end in lines)
 
     lines, _ = lines_for(SOURCE, [], at=[(200, 204)])
-    assert any(each.start <= 200 and each.end >= 204 for each in lines)
+    assert any(start <= 200 and end >= 204 for start, end in lines)
     assert lines_for("small = 1\n", ["small"]) == ((), 1)
 
 
@@ -240,8 +263,8 @@ def test_lines_begin_where_the_prompt_points() -> None:
 def test_lines_are_of_the_file_and_in_order(text: str, asked: list[str]) -> None:
     lines, total = lines_for(text, asked, at=[(5, 9)])
 
-    assert all(1 <= each.start <= each.end <= total for each in lines)
-    assert list(lines) == sorted(lines, key=lambda each: each.start)
+    assert all(1 <= start <= end <= total for start, end in lines)
+    assert list(lines) == sorted(lines)
 
 
 # -- The gate ---------------------------------------------------------------------------------------------
@@ -273,5 +296,5 @@ def test_the_gate_learns_what_lists_are_worth() -> None:
         useless = useless.with_outcome("open", 0.7, 0)
         useful = useful.with_outcome("named", 0.9, 400)
 
-    assert worth_saying(prompt, [place("a.py", 0.7)], cost_tokens=60, worth=useless) == []
-    assert worth_saying(prompt, named, cost_tokens=60, worth=useful) == named
+    assert worth_saying(prompt, [place("a.py", 0.7)], cost_tokens=60, worth=useless.by_kind) == []
+    assert worth_saying(prompt, named, cost_tokens=60, worth=useful.by_kind) == named

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
 
-import msgspec
+from mica.select.navigation.plain import Plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 CAP = 0.9  # above it files were named that nobody opened; nothing here is surer
 TENTHS = 10
 PSEUDO = 6.0  # observations at the predicted value, with which each tenth begins
+LOGIT_MAX = 30.0
 
 
-class Tenths(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often predictions of each tenth were made, what they added up to, and how often they came true."""
-
-    counts: tuple[float, ...] = (0.0,) * TENTHS
-    sums: tuple[float, ...] = (0.0,) * TENTHS
-    hits: tuple[float, ...] = (0.0,) * TENTHS
-
-    def with_outcomes(self, outcomes: Iterable[tuple[float, bool]]) -> Tenths:
-        counts, sums, hits = list(self.counts), list(self.sums), list(self.hits)
-        for predicted, came_true in outcomes:
-            tenth = tenth_of(predicted)
-            counts[tenth] += 1
-            sums[tenth] += predicted
-            hits[tenth] += came_true
-        return Tenths(counts=tuple(counts), sums=tuple(sums), hits=tuple(hits))
-
-    def corrected(self, predicted: float) -> float:
-        """The prediction, moved by how far its tenth was off so far, from 0 to the cap."""
-        tenth = tenth_of(predicted)
-        off = (self.hits[tenth] - self.sums[tenth]) / (self.counts[tenth] + PSEUDO)
-        return min(CAP, max(0.0, predicted + off))
+def probability(logit: float) -> float:
+    return 1 / (1 + math.exp(-max(-LOGIT_MAX, min(LOGIT_MAX, logit))))
 
 
 def tenth_of(predicted: float) -> int:
@@ -44,3 +30,24 @@ def falling(probabilities: Sequence[float]) -> list[float]:
     for each in probabilities:
         found.append(min(each, found[-1]) if found else each)
     return found
+
+
+class Weights(Plain):
+    """What an order rests on: the weight of each feature, and how far each tenth of the predictions was off."""
+
+    start: float
+    slopes: Sequence[float]
+    off: Sequence[float]
+
+    def logits(self, rows: Iterable[Sequence[float]]) -> list[float]:
+        """How likely each file is needed, from minus to plus infinity."""
+        start, slopes = self.start, self.slopes
+        return [start + dot(slopes, row) for row in rows]
+
+    def corrected(self, predicted: float) -> float:
+        """The prediction, moved by how far its tenth was off so far, from 0 to the cap."""
+        return min(CAP, max(0.0, predicted + self.off[tenth_of(predicted)]))
+
+
+def dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.sumprod(one, other) if hasattr(math, "sumprod") else sum(a * b for a, b in zip(one, other, strict=True))

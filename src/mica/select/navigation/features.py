@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 
-import msgspec
-
+from mica.select.navigation.plain import Plain
 from mica.select.navigation.signals import SIGNALS, Scores, Signals
 from mica.select.navigation.tree import Tree
 
@@ -26,7 +25,7 @@ NAMES: tuple[str, ...] = (
 )
 
 
-class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+class Candidates(Plain):
     """The files that may be offered, and a row of numbers for each."""
 
     paths: tuple[str, ...]
@@ -37,25 +36,16 @@ def candidates(found: Signals, tree: Tree) -> Candidates:
     """The best files of every signal, by path, each with its features."""
     ranked = {signal: _ranked(found.scores[signal]) for signal in SIGNALS}
     paths = sorted({path for best in ranked.values() for path in best})
-    tops = {signal: (max(found.scores[signal].values()) if best else 1.0) for signal, best in ranked.items()}
     named = found.mentions.paths
     question = (found.similar.nearest, math.log1p(len(named)))
     rows = []
     for path in paths:
-        shares = [found.scores[signal].get(path, 0.0) / tops[signal] for signal in SIGNALS]
+        shares = [found.scores[signal].get(path, 0.0) / found.tops[signal] for signal in SIGNALS]
         places = [ranked[signal].get(path) for signal in SIGNALS]
         near = [0.0 if place is None else RANK_SCALE / (RANK_SCALE + place) for place in places]
         agreement = sum(place is not None and place < TOP for place in places) / len(SIGNALS)
         passed_over = 1.0 if named and path not in named else 0.0
-        kinds = tree.kinds(path)
-        of_file = (
-            math.log1p(tree.size_bytes(path)) / 10,
-            float(kinds.test),
-            float(kinds.prose),
-            float(kinds.configuration),
-            float(kinds.changelog),
-            float(kinds.listed),
-        )
+        of_file = (math.log1p(tree.size_bytes(path)) / 10, *tree.kinds(path))
         rows.append((*shares, *near, agreement, passed_over, *of_file, *question))
     return Candidates(paths=tuple(paths), rows=tuple(rows))
 

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Iterable, Mapping
 
-import msgspec
+from mica.select.navigation.kept import Kept, packed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
 
 SATURATION, LENGTH_SHARE = 1.2, 0.75  # BM25's k1 and b, as in every textbook
-COUNT_MAX = 65_535  # of one word in one document, as two bytes have it; BM25 is flat long before
+COUNT_MAX = 65_535  # of one word in one document; BM25 is flat long before
 TERMS_MAX = 120  # of a question: a pasted log has thousands, and beyond the rarest they add time and noise
 
 
-class Packed(msgspec.Struct, frozen=True):
-    """A field as it is written to a file."""
-
-    lengths: dict[int, int]
-    postings: dict[str, bytes]
-    terms: dict[int, str]
-
-
 class Field:
-    """An inverted index. What was packed is unpacked only for the terms that somebody asks for."""
+    """An inverted index. What is kept in a file is read only for the terms that somebody asks for."""
 
-    def __init__(self, packed: Packed | None = None) -> None:
-        self._lengths: dict[int, int] = dict(packed.lengths) if packed else {}
+    def __init__(self, kept: Kept | None = None, name: str = "") -> None:
+        """With `kept`, what `entries` wrote there under this name."""
+        self._name = name
+        self._lengths: dict[int, int] = {} if kept is None else kept.get(name, "lengths", {})
         self._total = sum(self._lengths.values())
-        self._packed: dict[str, bytes] = dict(packed.postings) if packed else {}
-        self._postings: dict[str, dict[int, int]] = {}
-        self._terms: dict[int, str] = dict(packed.terms) if packed else {}  # of each document, to take it out again
+        self._kept = kept
+        self._postings: dict[str, dict[int, int]] = {}  # read or changed since; empty for a term that is gone
+        self._terms: dict[int, str] = {}  # of documents put since: to take them out again
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -50,11 +46,11 @@ class Field:
         if length is None:
             return
         self._total -= length
-        for term in self._terms.pop(number, "").split():
-            postings = self._of(term)
-            postings.pop(number, None)
-            if not postings:
-                del self._postings[term]
+        terms = self._terms.pop(number, None)
+        if terms is None and self._kept is not None:
+            terms = self._kept.get(f"{self._name}.terms", str(number), "")
+        for term in (terms or "").split():
+            self._of(term).pop(number, None)
 
     def scores(self, asked: Mapping[str, int], *, limit: int = TERMS_MAX) -> dict[int, float]:
         """What each document says of the question; without those that share no word with it."""
@@ -79,29 +75,35 @@ class Field:
                 found[number] = found.get(number, 0.0) + raised * count / (count + flat + slope * lengths[number])
         return found
 
-    def packed(self) -> Packed:
-        """What the constructor takes, small enough to be written to a file."""
-        packed = dict(self._packed)
+    def entries(self, name: str) -> Iterator[tuple[str, str, bytes]]:
+        """What a file keeps of it, so that the constructor finds it there by this name."""
+        yield name, "lengths", packed(self._lengths)
         for term, postings in self._postings.items():
-            packed[term] = array("I", postings).tobytes() + array("H", postings.values()).tobytes()
-        return Packed(dict(self._lengths), packed, dict(self._terms))
+            if postings:
+                yield f"{name}.postings", term, packed(postings)
+        for number, terms in self._terms.items():
+            yield f"{name}.terms", str(number), packed(terms)
+        if self._kept is not None:
+            for term, raw in self._kept.raws(f"{self._name}.postings"):
+                if term not in self._postings:
+                    yield f"{name}.postings", term, raw
+            for told, raw in self._kept.raws(f"{self._name}.terms"):
+                if int(told) in self._lengths and int(told) not in self._terms:
+                    yield f"{name}.terms", told, raw
 
     def _known(self, term: str) -> dict[int, int] | None:
-        return self._of(term) if term in self._packed else self._postings.get(term)
-
-    def _of(self, term: str) -> dict[int, int]:
         postings = self._postings.get(term)
-        if postings is None:
-            postings = self._postings[term] = _unpacked(self._packed.pop(term, b""))
+        if postings is None and self._kept is not None:
+            found: dict[int, int] = self._kept.get(f"{self._name}.postings", term, {})
+            if found:
+                postings = self._postings[term] = found
         return postings
 
-
-def _unpacked(packed: bytes) -> dict[int, int]:
-    count = len(packed) // 6
-    numbers, counts = array("I"), array("H")
-    numbers.frombytes(packed[: 4 * count])
-    counts.frombytes(packed[4 * count :])
-    return dict(zip(numbers, counts, strict=True))
+    def _of(self, term: str) -> dict[int, int]:
+        postings = self._known(term)
+        if postings is None:
+            postings = self._postings[term] = {}
+        return postings
 
 
 def counted(terms: Iterable[str]) -> dict[str, int]:

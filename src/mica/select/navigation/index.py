@@ -7,26 +7,17 @@ import time
 from hashlib import blake2b
 from pathlib import Path
 
-import msgspec
-
-from mica.observe.worktree import Listing, files_of, text_of
+from mica.observe.texts import text_of
+from mica.observe.worktree import Listing, files_of
 from mica.select.navigation.fields import counted
+from mica.select.navigation.kept import Kept, file_of, packed
 from mica.select.navigation.ranges import definitions
-from mica.select.navigation.tree import Document, PackedTree, Tree
+from mica.select.navigation.tree import Document, Tree
 from mica.words import terms
 
-VERSION = 1
+VERSION = 2  # of what is kept of a file
 READING_S = 10.0  # for files that are new or have changed; what is left is read the next time
 Stamp = tuple[int, int]  # size, and when it was changed
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """What the file holds."""
-
-    version: int
-    root: str
-    stamps: dict[str, Stamp]
-    tree: PackedTree
 
 
 class Index:
@@ -35,7 +26,7 @@ class Index:
     def __init__(self, root: Path, file: Path | None) -> None:
         self.tree = Tree()
         self._root = root
-        self._file = file
+        self.file = file
         self._stamps: dict[str, Stamp] = {}
         self._is_loaded = False
 
@@ -62,7 +53,7 @@ class Index:
         for path in changed:
             size_bytes = there[path][0]
             if time.monotonic() < until_s:
-                self.tree.put(path, document(text_of(self._root, path), size_bytes=size_bytes))
+                self.tree.put(path, document(text_of(str(self._root), path), size_bytes=size_bytes))
                 self._stamps[path] = there[path]
             else:
                 late += 1
@@ -76,22 +67,22 @@ class Index:
     def _load(self) -> None:
         """What was kept, if it can be read and is of this root; else nothing, and all is read again."""
         self._is_loaded = True
-        if self._file is None:
+        if self.file is None:
             return
         try:
-            kept = msgspec.msgpack.decode(self._file.read_bytes(), type=Kept)
-        except (OSError, msgspec.DecodeError):
-            return
-        if kept.version == VERSION and kept.root == str(self._root):
-            self.tree = Tree(kept.tree)
-            self._stamps = dict(kept.stamps)
+            with self.file.open("rb") as opened:
+                kept = Kept(opened.fileno())
+            if kept.get("index", "of", (0, "")) == (VERSION, str(self._root)):
+                self.tree, self._stamps = Tree(kept), kept.get("index", "stamps", {})
+        except (OSError, ValueError, TypeError, EOFError):
+            self.tree, self._stamps = Tree(), {}
 
     def _save(self) -> None:
-        """Keep it for the next process. Where that cannot be written, it is made again."""
-        if self._file is None:
+        """Keep it for hooks and for the next process. Where that cannot be written, it is made again."""
+        if self.file is None:
             return
-        kept = Kept(VERSION, str(self._root), self._stamps, self.tree.packed())
-        write(self._file, msgspec.msgpack.encode(kept))
+        own = [("index", "of", packed((VERSION, str(self._root)))), ("index", "stamps", packed(self._stamps))]
+        write(self.file, file_of([*own, *self.tree.entries()]))
 
 
 def write(file: Path, content: bytes) -> None:

@@ -8,18 +8,19 @@ ten tasks and after ten thousand. Plain Python: a task takes some milliseconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 
 import msgspec
 
+from mica.select.navigation.calibrate import dot as _dot
+from mica.select.navigation.calibrate import probability
 from mica.select.navigation.features import NAMES, Candidates
 from mica.select.navigation.signals import Scores
 
 NEAR_MAX, FAR_MAX = 15, 15  # files of a task that were not needed: the best by hand, and some of the others
 STEPS = 2  # of Newton's method; more change nothing
 HALVINGS = 6
-LOGIT_MAX = 30.0
 VERSION = 1
 
 Vector = list[float]
@@ -37,12 +38,6 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tasks: int = 0
     source: str = ""
 
-    def logits(self, rows: Iterable[Sequence[float]]) -> Vector:
-        """How likely each file is needed, from minus to plus infinity."""
-        start = self.weights[0]
-        slopes = [weight / scale for weight, scale in zip(self.weights[1:], self.scales, strict=True)]
-        return [start + _dot(slopes, row) for row in rows]
-
     def fits(self) -> bool:
         """Whether it is about the features that there are."""
         return self.version == VERSION and self.names == NAMES and len(self.weights) == len(NAMES) + 1
@@ -54,10 +49,6 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Vector]
     needed: list[bool]
     counts: list[float]
-
-
-def probability(logit: float) -> float:
-    return 1 / (1 + math.exp(-max(-LOGIT_MAX, min(LOGIT_MAX, logit))))
 
 
 def prior() -> Model:
@@ -128,10 +119,6 @@ def _cost(model: Model, task: Lesson, weights: Vector) -> float:
         logit = _dot(row, weights)
         total += count * (max(logit, 0.0) + math.log1p(math.exp(-abs(logit))) - needed * logit)
     return total
-
-
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    return math.sumprod(one, other) if hasattr(math, "sumprod") else sum(a * b for a, b in zip(one, other, strict=True))
 
 
 def _times(lower: Matrix, vector: Vector) -> Vector:

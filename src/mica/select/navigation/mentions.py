@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
 
-import msgspec
+from mica.select.navigation.kept import Kept, packed
+from mica.select.navigation.plain import Plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
 
 PROMPT_CHARACTERS_MAX = 200_000  # a pasted log; what is named beyond that names nothing for the agent either
 FOLDER_FILES_MAX = 60  # a folder with more files than this says little of each
@@ -23,48 +28,37 @@ NEAR_CHARACTERS = 80  # after a path, in which «lines 189–207» speaks of it
 
 
 class Names:
-    """The files of a tree by what people call them."""
+    """The files of a tree by what people call them: by name, by stem, by every folder above."""
 
-    def __init__(self, paths: Iterable[str] = ()) -> None:
-        self._by_name: dict[str, list[str]] = {}
-        self._by_stem: dict[str, list[str]] = {}
-        self._by_folder: dict[str, list[str]] = {}
+    def __init__(self, paths: Iterable[str] = (), *, kept: Kept | None = None) -> None:
+        """With `kept`, what `entries` wrote there; it is read only."""
+        self._kept = kept
+        self._tables: dict[str, dict[str, list[str]]] = {"name": {}, "stem": {}, "folder": {}}
         self._paths: set[str] = set()
         for path in paths:
             self.add(path)
-
-    def __contains__(self, path: str) -> bool:
-        return path in self._paths
 
     def add(self, path: str) -> None:
         if path in self._paths:
             return
         self._paths.add(path)
-        for table, key in self._keys(path):
-            table.setdefault(key, []).append(path)
+        for table, key in _keys(path):
+            self._tables[table].setdefault(key, []).append(path)
 
     def remove(self, path: str) -> None:
         if path not in self._paths:
             return
         self._paths.discard(path)
-        for table, key in self._keys(path):
+        for name, key in _keys(path):
+            table = self._tables[name]
             table[key].remove(path)
             if not table[key]:
                 del table[key]
 
-    def _keys(self, path: str) -> list[tuple[dict[str, list[str]], str]]:
-        name = path.rpartition("/")[2]
-        keys = [(self._by_name, name.lower()), (self._by_stem, stem_of(path))]
-        folder = path.rpartition("/")[0]
-        while folder:
-            keys.append((self._by_folder, folder.lower()))
-            folder = folder.rpartition("/")[0]
-        return keys
-
     def ending(self, written: str) -> list[str]:
         """The files whose path ends with this, or with its longest end that still has a folder in it."""
         parts = written.split("/")
-        named = self._by_name.get(parts[-1].lower(), [])
+        named = self._found("name", parts[-1].lower())
         for first in range(len(parts) - 1):
             end = "/".join(parts[first:]).lower()
             if found := [path for path in named if path.lower() == end or path.lower().endswith(f"/{end}")]:
@@ -72,29 +66,55 @@ class Names:
         return []
 
     def called(self, name: str) -> list[str]:
-        return self._by_name.get(name.lower(), [])
+        return self._found("name", name.lower())
 
     def with_stem(self, stem: str) -> list[str]:
-        return self._by_stem.get(stem.lower(), [])
+        return self._found("stem", stem.lower())
 
     def within(self, folder: str) -> list[str]:
         """The files below a folder, which may be written without what leads to it."""
         folder = folder.lower().strip("/")
         if not folder:
             return []
-        if found := self._by_folder.get(folder):
+        if found := self._found("folder", folder):
             return found
-        return [path for key, paths in self._by_folder.items() if key.endswith(f"/{folder}") for path in paths]
+        return [path for key in self._folders() if key.endswith(f"/{folder}") for path in self._found("folder", key)]
+
+    def entries(self) -> Iterator[tuple[str, str, bytes]]:
+        """What a file keeps of it."""
+        yield "names", "folders", packed(list(self._tables["folder"]))
+        for name, table in self._tables.items():
+            for key, paths in table.items():
+                yield f"names.{name}", key, packed(paths)
+
+    def _found(self, table: str, key: str) -> list[str]:
+        if self._kept is None:
+            return self._tables[table].get(key, [])
+        return self._kept.get(f"names.{table}", key, [])
+
+    def _folders(self) -> Iterable[str]:
+        if self._kept is None:
+            return self._tables["folder"]
+        return self._kept.get("names", "folders", [])
 
 
-class Mentions(msgspec.Struct, frozen=True, kw_only=True):
+def _keys(path: str) -> list[tuple[str, str]]:
+    keys = [("name", path.rpartition("/")[2].lower()), ("stem", stem_of(path))]
+    folder = path.rpartition("/")[0]
+    while folder:
+        keys.append(("folder", folder.lower()))
+        folder = folder.rpartition("/")[0]
+    return keys
+
+
+class Mentions(Plain):
     """How strongly each file is named, from 0 to 1, by the way it is named."""
 
-    paths: dict[str, float] = {}
-    names: dict[str, float] = {}
-    folders: dict[str, float] = {}
-    symbols: dict[str, float] = {}
-    lines: dict[str, tuple[tuple[int, int], ...]] = {}  # of the files that are named with lines
+    paths: dict[str, float]
+    names: dict[str, float]
+    folders: dict[str, float]
+    symbols: dict[str, float]
+    lines: dict[str, tuple[tuple[int, int], ...]]  # of the files that are named with lines
 
 
 def stem_of(path: str) -> str:
@@ -103,8 +123,8 @@ def stem_of(path: str) -> str:
     return name.partition(".")[0].lower()
 
 
-def mentions(prompt: str, names: Names, symbols: Mapping[str, Collection[str]] | None = None) -> Mentions:
-    """What the prompt names of these files. `symbols` are the files that define a name."""
+def mentions(prompt: str, names: Names, definers: Callable[[str], Collection[str]] | None = None) -> Mentions:
+    """What the prompt names of these files. `definers` tells which define a name."""
     prompt = prompt[:PROMPT_CHARACTERS_MAX]
     paths: dict[str, float] = {}
     called: dict[str, float] = {}
@@ -133,8 +153,8 @@ def mentions(prompt: str, names: Names, symbols: Mapping[str, Collection[str]] |
         stems = names.with_stem(word) if len(word) > 2 and word.lower() not in GENERIC_STEMS else []
         if stems:
             _raise(called, stems, 1 / len(stems) if is_code(word) else 0.5 / len(stems))
-        if symbols and is_code(word) and (definers := symbols.get(word)):
-            _raise(defined, definers, 1 / len(definers))
+        if definers is not None and is_code(word) and (files := definers(word)):
+            _raise(defined, files, 1 / len(files))
     return Mentions(
         paths=paths,
         names=called,
@@ -142,6 +162,11 @@ def mentions(prompt: str, names: Names, symbols: Mapping[str, Collection[str]] |
         symbols=defined,
         lines={path: tuple(dict.fromkeys(found)) for path, found in lines.items()},
     )
+
+
+def names_in(prompt: str) -> set[str]:
+    """The words of a prompt that may be names in code."""
+    return set(_WORD.findall(prompt))
 
 
 def is_code(word: str) -> bool:

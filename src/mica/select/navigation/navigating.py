@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,25 +12,23 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.model import Event, EventQuery
 from mica.observe.git import COMMIT, Change, change_of
-from mica.observe.worktree import text_of
-from mica.select.navigation.fields import counted
+from mica.observe.texts import text_of
 from mica.select.navigation.index import Index, index_file, write
-from mica.select.navigation.mentions import Mentions
-from mica.select.navigation.navigator import Learned, Navigator, Sessions
+from mica.select.navigation.kept import Kept, file_of, packed
+from mica.select.navigation.learned import Learned
+from mica.select.navigation.learning import prior
+from mica.select.navigation.navigator import Navigator, Sessions, with_lines
 from mica.select.navigation.past import Commit, Past, Task
-from mica.select.navigation.places import Place, Places
-from mica.select.navigation.ranges import lines_for
-from mica.select.navigation.signals import QUERY_CHARACTERS_MAX, Question
+from mica.select.navigation.places import Places
+from mica.select.navigation.signals import Question
 from mica.store.protocol import Store
 from mica.walks import Walk, walks_of
-from mica.words import terms
 
+SESSIONS_MAX = 200  # whose files hooks know: an older one is seldom gone on with
 EVENTS_MAX = 50_000  # the latest of the log that are learned from: months of one person's work
 LIMIT_MAX = 1_000
 IDLE = timedelta(minutes=30)  # after which a task is over that nothing followed
 NAMES = ("mark", "mark.retracted", "turn.started", "command.run", "file.*", "shell.run", COMMIT)
-
-_WORD = re.compile(r"[A-Za-z_$][\w$]*")
 
 
 class Navigating:
@@ -63,6 +60,21 @@ class Navigating:
         self._past = position, now, past, walks
         return past, walks
 
+    async def keep(self, file: Path, *, now: datetime) -> Path | None:
+        """Write for hooks what is known of the past into a file, and of the tree into another, which is returned.
+
+        Costs next to nothing while neither the log nor what was learned has changed. None where nothing is kept here.
+        """
+        async with self._lock:
+            state = (await self._store.last_position(), _changed_ns(self._learned))
+            if not await asyncio.to_thread(_is_kept, file, state, now):
+                past, walks = await self._known(now)
+                learned = load_learned(self._learned) or Learned(model=prior())
+                entries = [*_entries(past, walks, learned), ("kept", "of", packed((*state, now.timestamp())))]
+                await asyncio.to_thread(write, file, file_of(entries))
+            await asyncio.to_thread(self._index.refresh)
+            return self._index.file
+
     def _answer(self, task: str, past: Past, walks: Sequence[Walk], limit: int, session: str | None) -> Places:
         missing = self._index.refresh()
         if not past.commit_count:
@@ -70,20 +82,8 @@ class Navigating:
         navigator = Navigator(self._index.tree, past, learned=load_learned(self._learned))
         asked = navigator.ask(Question(text=task, session=session_of(walks, session)))
         places = navigator.places(asked, limit=limit)
-        return Places(self._with_lines(places, task, asked.signals.mentions), missing=missing)
-
-    def _with_lines(self, places: Sequence[Place], task: str, named: Mentions) -> list[Place]:
-        asked = counted(terms(task[:QUERY_CHARACTERS_MAX]))
-        words = set(_WORD.findall(task))
-        found = []
-        for place in places:
-            text = text_of(self._root, place.path)
-            if text is None:
-                found.append(place)
-                continue
-            lines, total = lines_for(text, asked, named=words, at=named.lines.get(place.path, ()))
-            found.append(msgspec.structs.replace(place, lines=lines, total_lines=total))
-        return found
+        root = str(self._root)
+        return Places([with_lines(each, text_of(root, each.path), task, asked) for each in places], missing=missing)
 
 
 def known(events: Sequence[Event], now: datetime) -> tuple[Past, list[Walk]]:
@@ -132,6 +132,34 @@ def session_of(walks: Sequence[Walk], session: str | None) -> tuple[tuple[str, .
     if session is None:
         return ()
     return tuple(walk.touched for walk in walks if walk.session == session and walk.touched)
+
+
+def _entries(past: Past, walks: Sequence[Walk], learned: Learned) -> Iterator[tuple[str, str, bytes]]:
+    """What a hook looks up of the past (`mica.inject.prompting`)."""
+    weights = learned.weights
+    yield "offers", "worth", packed(learned.worth.by_kind)
+    yield "offers", "weights", packed((weights.start, weights.slopes, weights.off))
+    yield from past.entries()
+    latest = dict.fromkeys(walk.session for walk in reversed(walks) if walk.session is not None)
+    for session in list(latest)[:SESSIONS_MAX]:
+        yield "sessions", session, packed(session_of(walks, session))
+
+
+def _is_kept(file: Path, state: tuple[int, int], now: datetime) -> bool:
+    """Whether a file holds what is known in this state; a task that came to rest since changes it too."""
+    try:
+        with file.open("rb") as opened:
+            position, changed_ns, at = Kept(opened.fileno()).get("kept", "of", (0, 0, 0.0))
+    except (OSError, ValueError, TypeError, EOFError):
+        return False
+    return (position, changed_ns) == state and 0 <= now.timestamp() - at < IDLE.total_seconds()
+
+
+def _changed_ns(file: Path | None) -> int:
+    try:
+        return 0 if file is None else file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def learned_file(home: Path, *, space: str) -> Path:

@@ -7,28 +7,17 @@ from datetime import datetime
 
 import msgspec
 
-from mica.select.navigation.calibrate import Tenths, falling
+from mica.select.navigation.asking import Asked, ask, explained, lines_in
 from mica.select.navigation.combine import by_hand
-from mica.select.navigation.features import Candidates, candidates
-from mica.select.navigation.gate import Worth
-from mica.select.navigation.learning import Model, learned, lesson, prior, probability
+from mica.select.navigation.learned import Learned
+from mica.select.navigation.learning import learned, lesson, prior
 from mica.select.navigation.past import Commit, Past, Task
-from mica.select.navigation.places import Place
-from mica.select.navigation.reasons import reasons_for, tier_of
-from mica.select.navigation.signals import Question, Scores, Signals, signals
+from mica.select.navigation.places import Lines, Place
+from mica.select.navigation.signals import Question
 from mica.select.navigation.tree import Tree
 from mica.walks import Walk
 
 CHECKED = 20  # predictions of a task, from the best, that are compared with what was needed
-
-
-class Learned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What tasks have taught about signals and probabilities; nothing of their contents."""
-
-    model: Model
-    tenths: Tenths = Tenths()
-    worth: Worth = Worth()
-    until: datetime | None = None  # when the last task was asked that has taught
 
 
 class Sessions:
@@ -66,14 +55,12 @@ def touched_by(walk: Walk, at: datetime) -> tuple[str, ...]:
     return tuple(dict.fromkeys(step.path for step in steps))
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A question with all that was found for it: what places are made of, and later what is learned from."""
-
-    signals: Signals
-    candidates: Candidates
-    by_hand: Scores
-    ranked: tuple[tuple[str, float], ...]  # every candidate with its probability, best first
-    predicted: tuple[tuple[str, float], ...]  # the same before it was corrected
+def with_lines(place: Place, text: str | None, task: str, asked: Asked) -> Place:
+    """A place with the lines to begin at, where its text is known: they are told, and cost tokens too."""
+    if text is None:
+        return place
+    spans, total = lines_in(text, place.path, task, asked)
+    return msgspec.structs.replace(place, lines=tuple(Lines(*span) for span in spans), total_lines=total)
 
 
 class Navigator:
@@ -86,33 +73,13 @@ class Navigator:
 
     def ask(self, question: Question) -> Asked:
         """Score every candidate. The same state gives the same answer."""
-        found = signals(self.tree, self.past, question)
-        listed = candidates(found, self.tree)
-        model, tenths = self.learned.model, self.learned.tenths
-        logits = model.logits(listed.rows)
-        order = sorted(range(len(logits)), key=lambda index: (-logits[index], listed.paths[index]))
-        raw = [probability(logits[index]) for index in order]
-        paths = [listed.paths[index] for index in order]
-        return Asked(
-            signals=found,
-            candidates=listed,
-            by_hand=by_hand(found),
-            ranked=tuple(zip(paths, falling([tenths.corrected(each) for each in raw]), strict=True)),
-            predicted=tuple(zip(paths, raw, strict=True)),
-        )
+        return ask(self.tree, self.past, question, self.learned.weights)
 
     def places(self, asked: Asked, *, limit: int = 10) -> list[Place]:
         """The files that the task will need, best first, with reasons."""
-        best = asked.ranked[:limit]
-        among = [path for path, _ in best]
         return [
-            Place(
-                path=path,
-                probability=round(sure, 3),
-                tier=tier_of(path, asked.signals),
-                reasons=reasons_for(path, asked.signals, self.past, among=among),
-            )
-            for path, sure in best
+            Place(path=each.path, probability=each.probability, tier=each.tier, reasons=each.reasons)
+            for each in explained(asked, self.past, limit=limit)
         ]
 
     def rank(self, question: Question, *, limit: int = 10) -> list[Place]:
@@ -128,7 +95,7 @@ class Navigator:
     def taught(self, asked: Asked, needed: Collection[str]) -> Learned:
         """What would be known after one more task: signals weighed anew, predictions checked."""
         model, tenths = self.learned.model, self.learned.tenths
-        rows = lesson(asked.candidates, asked.by_hand, needed, scales=model.scales)
+        rows = lesson(asked.candidates, by_hand(asked.signals), needed, scales=model.scales)
         outcomes = [(predicted, path in needed) for path, predicted in asked.predicted[:CHECKED]]
         return Learned(model=learned(model, rows), tenths=tenths.with_outcomes(outcomes), worth=self.learned.worth)
 

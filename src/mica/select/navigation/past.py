@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-
-import msgspec
 
 from mica.select.navigation.fields import Field, counted
+from mica.select.navigation.kept import Kept, packed
+from mica.select.navigation.plain import Plain
 from mica.words import terms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: what it is about stands at its beginning
 PAIRED_FILES_MAX = 25  # a task that touched more says nothing of which belong together
@@ -21,14 +24,14 @@ SEEDS, STEPS, DAMPING = 6, 3, 0.6  # of the co-read walk
 LATEST_COMMITS = 3
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(Plain):
     """A prompt and the files that were touched for it."""
 
     text: str
     files: tuple[str, ...]
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+class Commit(Plain):
     """A subject and the files that changed for it."""
 
     subject: str
@@ -56,20 +59,23 @@ class Decayed:
             self._counts[new] = self._counts.pop(old)
 
 
-class Votes(msgspec.Struct, frozen=True, kw_only=True):
+class Votes(Plain):
     """What the likest earlier texts say, and which of them spoke loudest for each file."""
 
-    scores: dict[str, float] = {}
-    best: dict[str, str] = {}
-    nearest: float = 0.0  # how much of the question the likest one says, from 0 to 1
+    scores: dict[str, float]
+    best: dict[str, str]
+    nearest: float  # how much of the question the likest one says, from 0 to 1
 
 
 class Texts:
     """Earlier texts with their files: those most like a question vote for theirs."""
 
-    def __init__(self, votes: int) -> None:
-        self._field = Field()
+    def __init__(self, votes: int, kept: Kept | None = None, name: str = "") -> None:
+        """With `kept`, what `entries` wrote there under this name; it is read only."""
+        self._field = Field(kept, name)
         self._votes = votes
+        self._kept = kept
+        self._name = name
         self._files: list[list[str]] = []
         self._said: list[str] = []
         self._where: dict[str, list[int]] = {}
@@ -96,30 +102,47 @@ class Texts:
         best = heapq.nsmallest(self._votes, scores.items(), key=lambda each: (-each[1], -each[0]))
         votes: dict[str, float] = {}
         loudest: dict[str, tuple[float, int]] = {}
+        said: dict[int, str] = {}
         for number, score in best:
-            files = self._files[number]
+            files, said[number] = self._told(number)
             for path in files:
                 vote = score / math.sqrt(len(files))
                 votes[path] = votes.get(path, 0.0) + vote
                 loudest[path] = max(loudest.get(path, (0.0, 0)), (vote, number))
-        said = {path: self._said[number] for path, (_, number) in loudest.items()}
+        spoke = {path: said[number] for path, (_, number) in loudest.items()}
         top = best[0][1] if best else 0.0
-        return Votes(scores=votes, best=said, nearest=top / (top + 10.0))
+        return Votes(scores=votes, best=spoke, nearest=top / (top + 10.0))
+
+    def entries(self, name: str) -> Iterator[tuple[str, str, bytes]]:
+        """What a file keeps of it."""
+        yield from self._field.entries(name)
+        for number in range(len(self._files)):
+            yield f"{name}.told", str(number), packed(self._told(number))
+
+    def _told(self, number: int) -> tuple[list[str], str]:
+        if self._kept is None:
+            return self._files[number], self._said[number]
+        return self._kept.get(f"{self._name}.told", str(number), ([], ""))
 
 
 class Past:
     """Everything that ended before now."""
 
-    def __init__(self) -> None:
-        self.tasks = Texts(TASK_VOTES)
-        self.commits = Texts(COMMIT_VOTES)
+    def __init__(self, kept: Kept | None = None) -> None:
+        """With `kept`, what `entries` wrote there; it is read only."""
+        self._kept = kept
+        self.tasks = Texts(TASK_VOTES, kept, "tasks")
+        self.commits = Texts(COMMIT_VOTES, kept, "commits")
         self.touched = {"short": Decayed(SHORT), "long": Decayed(LONG)}
         self.changed = {"short": Decayed(COMMITS_SHORT), "long": Decayed(COMMITS_LONG)}
         self.latest: list[tuple[str, ...]] = []  # files of the last commits, the last one first
         self._together: dict[str, dict[str, float]] = {}
         self._frequency: dict[str, float] = {}
-        self._task_count = 0
-        self._commit_count = 0
+        self._task_count, self._commit_count = 0, 0
+        if kept is not None:
+            self._task_count, self._commit_count = kept.get("past", "counts", (0, 0))
+            self._frequency = kept.get("past", "frequency", {})
+            self.latest = kept.get("past", "latest", [])
 
     @property
     def task_count(self) -> int:
@@ -128,6 +151,19 @@ class Past:
     @property
     def commit_count(self) -> int:
         return self._commit_count
+
+    def entries(self) -> Iterator[tuple[str, str, bytes]]:
+        """What a file keeps of it."""
+        yield "past", "counts", packed((self._task_count, self._commit_count))
+        yield "past", "frequency", packed(self._frequency)
+        yield "past", "latest", packed(self.latest)
+        for kind in ("short", "long"):
+            yield "past.recent", kind, packed(self.recent(kind))
+            yield "past.changed", kind, packed(self.recently_changed(kind))
+        for path, neighbours in self._together.items():
+            yield "past.together", path, packed(neighbours)
+        yield from self.tasks.entries("tasks")
+        yield from self.commits.entries("commits")
 
     def learn(self, task: Task) -> None:
         """Take in a task that ended. One that touched nothing teaches nothing."""
@@ -168,9 +204,13 @@ class Past:
                 others[new] = others.pop(old)
 
     def recent(self, kind: str) -> dict[str, float]:
+        if self._kept is not None:
+            return self._kept.get("past.recent", kind, {})
         return self.touched[kind].scores(self._task_count)
 
     def recently_changed(self, kind: str) -> dict[str, float]:
+        if self._kept is not None:
+            return self._kept.get("past.changed", kind, {})
         return self.changed[kind].scores(self._commit_count)
 
     def last_commits(self) -> dict[str, float]:
@@ -189,7 +229,7 @@ class Past:
         for step in range(1, STEPS + 1):
             there: dict[str, float] = {}
             for path, weight in here.items():
-                neighbours = self._together.get(path)
+                neighbours = self._neighbours(path)
                 if not neighbours:
                     continue
                 pulls = {
@@ -205,9 +245,14 @@ class Past:
 
     def companion(self, path: str, among: Collection[str]) -> str | None:
         """Which of these files was read together with this one most often."""
-        neighbours = self._together.get(path, {})
+        neighbours = self._neighbours(path)
         known = [(count, other) for other, count in neighbours.items() if other in among and other != path]
         return max(known)[1] if known else None
+
+    def _neighbours(self, path: str) -> dict[str, float]:
+        if self._kept is not None and path not in self._together:
+            self._together[path] = self._kept.get("past.together", path, {})
+        return self._together.get(path, {})
 
     def _pair(self, files: Sequence[str]) -> None:
         """Note that these were read or changed together."""

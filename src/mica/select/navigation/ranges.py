@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
 
-from mica.select.navigation.places import Lines
 from mica.tokens import about
-from mica.words import terms
+from mica.words import term_of, words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    Span = tuple[int, int]  # the first line and the last
 
 BLOCK_LINES_MAX, WINDOW_LINES, BLOCK_LINES_MIN = 60, 40, 4
 WHOLE_TOKENS = 500  # a file below this is offered whole
@@ -36,8 +40,8 @@ def definitions(text: str) -> list[tuple[str, int]]:
 
 
 def lines_for(
-    text: str, asked: Collection[str], *, named: Collection[str] = (), at: Sequence[tuple[int, int]] = ()
-) -> tuple[tuple[Lines, ...], int]:
+    text: str, asked: Collection[str], *, named: Collection[str] = (), at: Sequence[Span] = ()
+) -> tuple[tuple[Span, ...], int]:
     """The lines to begin with, in order, and how many the file has; no lines where all of it is as good.
 
     `asked` are terms of the prompt, `named` the words that may be symbols, `at` lines that it names.
@@ -46,69 +50,63 @@ def lines_for(
     total = len(rows) - (rows[-1] == "")
     if about(text) <= WHOLE_TOKENS:
         return (), total
-    blocks = _blocks(rows[:total], [line for _, line in definitions(text)])
-    scored = _scored(rows, blocks, set(asked), _defined(text, named), at)
-    best = sorted(scored, key=lambda each: (-each[0], each[1].start))[:BLOCKS_MAX]
+    defined = definitions(text)
+    blocks = _blocks(rows[:total], [line for _, line in defined])
+    scored = _scored(rows, blocks, set(asked), [line for name, line in defined if name in named], at)
+    best = sorted(scored, key=lambda each: (-each[0], each[1]))[:BLOCKS_MAX]
     threshold = best[0][0] / 2 if best else 0.0
-    chosen = sorted((block for score, block in best if score > HEAD_WEIGHT and score >= threshold), key=_start)
+    chosen = sorted(block for score, block in best if score > HEAD_WEIGHT and score >= threshold)
     return tuple(_joined(chosen)), total
 
 
-def _defined(text: str, named: Collection[str]) -> dict[int, str]:
-    return {line: name for name, line in definitions(text) if name in named}
-
-
-def _blocks(rows: Sequence[str], starts: Sequence[int]) -> list[Lines]:
+def _blocks(rows: Sequence[str], starts: Sequence[int]) -> list[Span]:
     edges = sorted({1, *starts})
-    blocks: list[Lines] = []
+    blocks: list[Span] = []
     for start, after in zip(edges, [*edges[1:], len(rows) + 1], strict=True):
-        if blocks and after - start < BLOCK_LINES_MIN and after - blocks[-1].start <= BLOCK_LINES_MAX:
-            blocks[-1] = Lines(blocks[-1].start, after - 1)
+        if blocks and after - start < BLOCK_LINES_MIN and after - blocks[-1][0] <= BLOCK_LINES_MAX:
+            blocks[-1] = (blocks[-1][0], after - 1)
         elif after - start > BLOCK_LINES_MAX:
-            blocks += [Lines(line, min(line + WINDOW_LINES, after) - 1) for line in range(start, after, WINDOW_LINES)]
+            blocks += [(line, min(line + WINDOW_LINES, after) - 1) for line in range(start, after, WINDOW_LINES)]
         elif after > start:
-            blocks.append(Lines(start, after - 1))
+            blocks.append((start, after - 1))
     return blocks
 
 
 def _scored(
-    rows: Sequence[str],
-    blocks: Sequence[Lines],
-    asked: set[str],
-    defined: dict[int, str],
-    at: Sequence[tuple[int, int]],
-) -> list[tuple[float, Lines]]:
-    counts = [_counts(rows[block.start - 1 : block.end], asked) for block in blocks]
+    rows: Sequence[str], blocks: Sequence[Span], asked: set[str], defined: Sequence[int], at: Sequence[Span]
+) -> list[tuple[float, Span]]:
+    known: dict[str, str] = {}  # of each word, the term if it is asked for
+    counts = [_counts(rows[start - 1 : end], asked, known) for start, end in blocks]
     holding = {term: sum(term in each for each in counts) for term in asked}
     scored = []
-    for block, found in zip(blocks, counts, strict=True):
+    for (start, end), found in zip(blocks, counts, strict=True):
         score = math.fsum(
             math.log(1 + (len(blocks) - holding[term] + 0.5) / (holding[term] + 0.5)) * count / (count + 1.2)
             for term, count in sorted(found.items())
         )
-        score += NAMED_WEIGHT * sum(block.start <= line <= block.end for line in defined)
-        score += LINE_WEIGHT * sum(first <= block.end and last >= block.start for first, last in at)
-        scored.append((score + HEAD_WEIGHT / (1 + block.start / 20), block))
+        score += NAMED_WEIGHT * sum(start <= line <= end for line in defined)
+        score += LINE_WEIGHT * sum(first <= end and last >= start for first, last in at)
+        scored.append((score + HEAD_WEIGHT / (1 + start / 20), (start, end)))
     return scored
 
 
-def _counts(rows: Sequence[str], asked: set[str]) -> dict[str, int]:
+def _counts(rows: Sequence[str], asked: set[str], known: dict[str, str]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for term in terms("\n".join(rows)):
-        if term in asked:
+    for word in words("\n".join(rows)):
+        term = known.get(word)
+        if term is None:
+            found = term_of(word)
+            term = known[word] = found if found in asked else ""
+        if term:
             counts[term] = counts.get(term, 0) + 1
     return counts
 
 
-def _joined(blocks: Sequence[Lines]) -> list[Lines]:
-    joined: list[Lines] = []
-    for block in blocks:
-        if joined and block.start <= joined[-1].end + 1:
-            joined[-1] = Lines(joined[-1].start, max(block.end, joined[-1].end))
+def _joined(blocks: Sequence[Span]) -> list[Span]:
+    joined: list[Span] = []
+    for start, end in blocks:
+        if joined and start <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
-            joined.append(block)
+            joined.append((start, end))
     return joined
-
-
-def _start(block: Lines) -> int:
-    return block.start

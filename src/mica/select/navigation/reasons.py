@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from mica.select.navigation.past import Past
-from mica.select.navigation.places import Tier
-from mica.select.navigation.signals import Signals
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mica.select.navigation.past import Past
+    from mica.select.navigation.places import Tier
+    from mica.select.navigation.signals import Signals
 
 QUOTED_CHARACTERS = 60
 STRONG = 0.25  # of a signal's best score, from which on it is a reason
@@ -48,7 +50,7 @@ def tier_of(path: str, found: Signals) -> Tier:
 
 def strong(found: Signals, signal: str, path: str) -> bool:
     scores = found.scores[signal]
-    return path in scores and scores[path] >= STRONG * max(scores.values())
+    return path in scores and scores[path] >= STRONG * found.tops[signal]
 
 
 def _quoted(text: str) -> str:

@@ -13,10 +13,12 @@ from mica.crystallize.shapes import verb_class
 from mica.llm.prices import Prices
 from mica.model import Event, EventId
 from mica.observe.past_trees import PastTrees
+from mica.select.navigation.asking import Asked
 from mica.select.navigation.gate import kind_of, listed, worth_saying
 from mica.select.navigation.index import document
+from mica.select.navigation.learned import Learned
 from mica.select.navigation.navigating import IDLE
-from mica.select.navigation.navigator import Asked, Learned, Navigator, Sessions
+from mica.select.navigation.navigator import Navigator, Sessions, with_lines
 from mica.select.navigation.past import Task
 from mica.select.navigation.places import Place
 from mica.select.navigation.signals import Question
@@ -57,16 +59,20 @@ class Rewalking:
                 self.navigator.tree.put(file.path, document(file.text, size_bytes=file.size_bytes))
         asked = self.navigator.ask(Question(text=walk.prompt, session=self._sessions.begin(walk)))
         places = self.navigator.places(asked, limit=GUESSES)
-        could = listed(places)
+        could = [with_lines(place, self._text(place.path), walk.prompt, asked) for place in listed(places)]
+        text = self._render(could)
         self._asked[walk.id] = asked, kind_of(places), could
-        worth, cost_tokens = self.navigator.learned.worth, about(self._render(could))
-        offered = worth_saying(walk.prompt, places, cost_tokens=cost_tokens, worth=worth)
+        worth = self.navigator.learned.worth.by_kind
+        is_said = bool(worth_saying(walk.prompt, places, cost_tokens=about(text), worth=worth))
         return Predicted(
             guesses=tuple(map(_guess, places)),
-            offered=tuple(map(_guess, offered)),
-            text=self._render(offered) if offered else "",
+            offered=tuple(map(_guess, could)) if is_said else (),
+            text=text if is_said else "",
             named=any(place.tier == "named" for place in places),
         )
+
+    def _text(self, path: str) -> str | None:
+        return None if self._trees is None else self._trees.text(path)
 
     def learn(self, walk: Walk) -> None:
         if self._trees is None:

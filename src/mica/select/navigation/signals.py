@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-
-import msgspec
 
 from mica.select.navigation.fields import counted
 from mica.select.navigation.mentions import Mentions, mentions
 from mica.select.navigation.past import SEEDS, Past, Votes
+from mica.select.navigation.plain import Plain
 from mica.select.navigation.tree import Tree
 from mica.words import terms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 QUERY_CHARACTERS_MAX = 6_000  # of a prompt's words; names are looked for in all of it
 BACK = 0.6  # what a prompt of this session counts, for each prompt that came after it
@@ -37,17 +39,18 @@ SIGNALS = (
 Scores = dict[str, float]
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class Question(Plain):
     """A prompt, and the files of this session's earlier prompts, the latest prompt last."""
 
     text: str
     session: tuple[tuple[str, ...], ...] = ()
 
 
-class Signals(msgspec.Struct, frozen=True, kw_only=True):
+class Signals(Plain):
     """Every score by signal and file, and what reasons need."""
 
     scores: dict[str, Scores]
+    tops: dict[str, float]  # the best score of each
     mentions: Mentions
     similar: Votes
     subjects: Votes
@@ -58,7 +61,7 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
 def signals(tree: Tree, past: Past, question: Question) -> Signals:
     """What each signal says of the files of this tree, and of no others."""
     asked = counted(terms(question.text[:QUERY_CHARACTERS_MAX]))
-    named = mentions(question.text, tree.names, tree.symbols)
+    named = mentions(question.text, tree.names, tree.definers)
     similar, subjects = past.tasks.ask(asked), past.commits.ask(asked)
     scores: dict[str, Scores] = {
         "path_mention": named.paths,
@@ -82,6 +85,7 @@ def signals(tree: Tree, past: Past, question: Question) -> Signals:
     scores["sibling"] = tree.only(tree.siblings(best))
     return Signals(
         scores=scores,
+        tops={signal: max(found.values(), default=1.0) for signal, found in scores.items()},
         mentions=named,
         similar=similar,
         subjects=subjects,

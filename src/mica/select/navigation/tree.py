@@ -3,82 +3,93 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
 
-import msgspec
-
-from mica.select.navigation.fields import Field, Packed, counted
+from mica.select.navigation.fields import Field, counted
+from mica.select.navigation.kept import Kept, packed
 from mica.select.navigation.mentions import Names
+from mica.select.navigation.plain import Plain
 from mica.words import terms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
 
 PATH_WEIGHT = 5  # how often the words of its path count among those of a file
 
-_TEST = re.compile(r"(^|/)(tests?|__tests__|spec|e2e)/|(^|/)test_|[._-](test|spec)s?\.|_test\.")
-_PROSE = re.compile(r"\.(md|mdx|rst|txt|adoc)$", re.IGNORECASE)
-_CONFIGURATION = re.compile(r"\.(json|ya?ml|toml|ini|cfg|lock|env|conf)$|(^|/)\.[^/]+$|(^|/)(Makefile|Dockerfile)")
-_CHANGELOG = re.compile(r"(^|/)(change(s|log)|history|news|releases?)[^/]*$", re.IGNORECASE)
-_LISTED = re.compile(r"\.(lock|snap|svg|png|jpe?g|gif|ico|woff2?|pdf|min\.js|map)$|(^|/)package-lock\.json$")
+KINDS = {  # what a path says of a file
+    "test": r"(^|/)(tests?|__tests__|spec|e2e)/|(^|/)test_|[._-](test|spec)s?\.|_test\.",
+    "prose": r"(?i)\.(md|mdx|rst|txt|adoc)$",
+    "configuration": r"\.(json|ya?ml|toml|ini|cfg|lock|env|conf)$|(^|/)\.[^/]+$|(^|/)(Makefile|Dockerfile)",
+    "changelog": r"(?i)(^|/)(change(s|log)|history|news|releases?)[^/]*$",
+    # made by machines or no text: rarely opened
+    "listed": r"\.(lock|snap|svg|png|jpe?g|gif|ico|woff2?|pdf|min\.js|map)$|(^|/)package-lock\.json$",
+}
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
+NO_TERMS: Mapping[str, int] = {}
+
+
+class Document(Plain):
     """What an index keeps of a file; never its text."""
 
-    terms: dict[str, int] = {}
+    terms: Mapping[str, int] = NO_TERMS
     symbols: tuple[str, ...] = ()  # that it defines
     size_bytes: int = 0
 
 
-class Kinds(msgspec.Struct, frozen=True):
-    """What a path says of a file."""
-
-    test: bool
-    prose: bool
-    configuration: bool
-    changelog: bool
-    listed: bool  # made by machines or no text: rarely opened
-
-
-def kinds_of(path: str) -> Kinds:
-    return Kinds(
-        test=_TEST.search(path) is not None,
-        prose=_PROSE.search(path) is not None,
-        configuration=_CONFIGURATION.search(path) is not None,
-        changelog=_CHANGELOG.search(path) is not None,
-        listed=_LISTED.search(path) is not None,
-    )
-
-
-class PackedTree(msgspec.Struct, frozen=True):
-    """A tree as it is written to a file."""
-
-    files: list[tuple[str, int, int, tuple[str, ...]]]  # path, number, size, symbols
-    content: Packed
-    path_words: Packed
+def kinds_of(path: str) -> tuple[float, ...]:
+    """For each of KINDS, 1 if the path is of that kind."""
+    return tuple(float(re.search(pattern, path) is not None) for pattern in KINDS.values())
 
 
 class Tree:
     """The files that can be offered. A path that is not in it is never an answer."""
 
-    def __init__(self, packed: PackedTree | None = None) -> None:
-        self.names = Names()
-        self.content = Field(packed.content if packed else None)
-        self.path_words = Field(packed.path_words if packed else None)
-        self.symbols: dict[str, set[str]] = {}  # who defines a name
+    def __init__(self, kept: Kept | None = None, *, read_only: bool = False) -> None:
+        """With `kept`, what `entries` wrote there; one that is only read looks up what it is asked for."""
+        self.content = Field(kept, "content")
+        self.path_words = Field(kept, "path_words")
+        self.names = Names(kept=kept if read_only else None)
+        self._defines: dict[str, set[str]] = {}
         self._numbers: dict[str, int] = {}
         self._paths: dict[int, str] = {}
-        self._documents: dict[str, Document] = {}
-        self._kinds: dict[str, Kinds] = {}
+        self._kinds: dict[str, tuple[float, ...]] = {}
+        self._sizes: dict[str, int] = {}
+        self._symbols: dict[str, tuple[str, ...]] = {}
         self._next = 0
-        for path, number, size_bytes, symbols in packed.files if packed else ():
-            self._enter(path, number, Document(symbols=symbols, size_bytes=size_bytes))
+        self._kept = kept if read_only else None
+        if kept is not None:
+            self._take(kept.get("tree", "files", []))
+        if kept is not None and not read_only:
+            symbols: dict[str, tuple[str, ...]] = kept.get("tree", "symbols", {})
+            for path in self._numbers:
+                self.names.add(path)
+                self._define(path, symbols.get(path, ()))
 
-    def packed(self) -> PackedTree:
-        """What the constructor takes, small enough to be written to a file."""
-        files = [
-            (path, number, self._documents[path].size_bytes, self._documents[path].symbols)
-            for path, number in self._numbers.items()
-        ]
-        return PackedTree(files, self.content.packed(), self.path_words.packed())
+    def _take(self, files: list[tuple[str, int, int, tuple[float, ...]]]) -> None:
+        for path, number, size_bytes, kinds in files:
+            self._numbers[path] = number
+            self._paths[number] = path
+            self._sizes[path] = size_bytes
+            self._kinds[path] = kinds
+            self._next = max(self._next, number + 1)
+
+    def definers(self, name: str) -> Collection[str]:
+        """The files that define a name."""
+        if self._kept is not None:
+            return self._kept.get("defines", name, [])
+        return self._defines.get(name, ())
+
+    def entries(self) -> Iterator[tuple[str, str, bytes]]:
+        """What a file keeps of it."""
+        files = [(path, number, self._sizes[path], self._kinds[path]) for path, number in self._numbers.items()]
+        yield "tree", "files", packed(files)
+        yield "tree", "symbols", packed(self._symbols)
+        for name, paths in self._defines.items():
+            yield "defines", name, packed(sorted(paths))
+        yield from self.names.entries()
+        yield from self.content.entries("content")
+        yield from self.path_words.entries("path_words")
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -93,7 +104,9 @@ class Tree:
         """Add a file, or what it has become."""
         self.remove(path)
         number = self._next
-        self._enter(path, number, msgspec.structs.replace(document, terms={}))
+        self._take([(path, number, document.size_bytes, kinds_of(path))])
+        self.names.add(path)
+        self._define(path, document.symbols)
         of_path = counted(terms(path.replace("/", " ")))
         self.path_words.put(number, of_path)
         words = dict(document.terms)
@@ -101,36 +114,32 @@ class Tree:
             words[term] = words.get(term, 0) + PATH_WEIGHT * count
         self.content.put(number, words)
 
-    def _enter(self, path: str, number: int, document: Document) -> None:
-        self._next = max(self._next, number + 1)
-        self._numbers[path] = number
-        self._paths[number] = path
-        self._kinds[path] = kinds_of(path)
-        self._documents[path] = document
-        self.names.add(path)
-        for symbol in document.symbols:
-            self.symbols.setdefault(symbol, set()).add(path)
+    def _define(self, path: str, symbols: tuple[str, ...]) -> None:
+        if symbols:
+            self._symbols[path] = symbols
+        for symbol in symbols:
+            self._defines.setdefault(symbol, set()).add(path)
 
     def remove(self, path: str) -> None:
         """Take a file out, if it is there."""
         number = self._numbers.pop(path, None)
         if number is None:
             return
-        del self._paths[number], self._kinds[path]
+        del self._paths[number], self._kinds[path], self._sizes[path]
         self.names.remove(path)
         self.path_words.drop(number)
         self.content.drop(number)
-        for symbol in self._documents.pop(path).symbols:
-            definers = self.symbols[symbol]
+        for symbol in self._symbols.pop(path, ()):
+            definers = self._defines[symbol]
             definers.discard(path)
             if not definers:
-                del self.symbols[symbol]
+                del self._defines[symbol]
 
-    def kinds(self, path: str) -> Kinds:
+    def kinds(self, path: str) -> tuple[float, ...]:
         return self._kinds[path]
 
     def size_bytes(self, path: str) -> int:
-        return self._documents[path].size_bytes
+        return self._sizes[path]
 
     def by_path(self, scores: Mapping[int, float]) -> dict[str, float]:
         return {self._paths[number]: score for number, score in scores.items()}

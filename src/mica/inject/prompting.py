@@ -1,0 +1,63 @@
+"""What a hook says at a prompt: the answer of `navigate`, where the gate lets it speak.
+
+Hooks load this file and what it imports from a folder of their own (`mica.observe.engine`), so none of them may import
+anything but the standard library and the stemmer.
+"""
+
+from __future__ import annotations
+
+from mica.inject.offers import told
+from mica.observe.texts import text_of
+from mica.select.navigation.asking import ask, explained, lines_in
+from mica.select.navigation.calibrate import Weights
+from mica.select.navigation.gate import CONSIDERED, listed, says_little, worth_saying
+from mica.select.navigation.kept import Kept
+from mica.select.navigation.past import Past
+from mica.select.navigation.signals import Question
+from mica.select.navigation.tree import Tree
+from mica.tokens import about
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from mica.select.navigation.asking import Asked, Found
+    from mica.select.navigation.ranges import Span
+
+
+class Prompted:
+    """A prompt, asked of a tree and a past that are kept in files."""
+
+    def __init__(self, prompt: str, session: str, *, root: str, tree: int, past: int) -> None:
+        """`tree` and `past` are files that are open for reading. Raises ValueError for one that was cut off."""
+        known = Kept(past)
+        self._prompt, self._root = prompt, root
+        nothing: tuple[float, list[float], list[float]] = (0.0, [], [])
+        self._worth: dict[str, float] = known.get("offers", "worth", {})
+        start, slopes, off = known.get("offers", "weights", nothing)
+        walked: list[tuple[str, ...]] = known.get("sessions", session, [])
+        files, before = Tree(Kept(tree), read_only=True), Past(known)
+        question = Question(text=prompt, session=tuple(walked))
+        self._asked: Asked = ask(files, before, question, Weights(start=start, slopes=slopes, off=off))
+        self.places: list[Found] = explained(self._asked, before, limit=CONSIDERED)
+
+    def lines(self, path: str) -> tuple[Span, ...]:
+        """Where in a file to begin; nowhere in one that cannot be read."""
+        text = text_of(self._root, path)
+        return () if text is None else lines_in(text, path, self._prompt, self._asked)[0]
+
+    def offer(self) -> tuple[str, list[str]]:
+        """What is said, and which paths; nothing where it would cost more than it saves."""
+        could = listed(self.places)
+        if not self._pays(told((place.path, (), place.reasons) for place in could)):
+            return "", []  # lines only add to what it costs, and files need not be read
+        text = told((place.path, self.lines(place.path), place.reasons) for place in could)
+        return (text, [place.path for place in could]) if self._pays(text) else ("", [])
+
+    def _pays(self, text: str) -> bool:
+        return bool(worth_saying(self._prompt, self.places, cost_tokens=about(text), worth=self._worth))
+
+
+def answer(prompt: str, session: str, *, root: str, tree: int, past: int) -> tuple[str, list[str]]:
+    """What a hook says of a prompt, and which paths; often nothing."""
+    if says_little(prompt):
+        return "", []
+    return Prompted(prompt, session, root=root, tree=tree, past=past).offer()

@@ -1,0 +1,305 @@
+"""What hooks say at a prompt: the answer of `navigate`, to the byte, where the gate lets it speak."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mica
+from mica import hook
+from mica.inject.offers import offer
+from mica.inject.prompting import Prompted
+from mica.observe.engine import MODULES, engine, stemmer
+from mica.observe.spool import Spools, hooks_folder
+from mica.select.navigation.gate import listed
+from mica.select.navigation.kept import Kept, file_of, packed
+from mica.settings import ObserveSettings
+from mica.store.space import space_of
+from mica.testing.builders import HandClock
+from mica.tokens import about
+
+PROGRAM = Path(hook.__file__)
+PROMPT = "The session cookie is lost after the login redirect of the shop"
+FILES = {
+    "auth/session.py": "def renew_session(cookie):\n    return cookie\n\n"
+    + "# the session cookie is renewed here\n" * 200,
+    "auth/redirect.py": "class LoginRedirect:\n    pass\n" + "# redirect after login\n" * 150,
+    "billing/invoice.py": "def total(lines):\n    return sum(lines)\n",
+    "tests/test_session.py": "from auth.session import renew_session\n",
+    "docs/login.md": "How people sign in.\n",
+    "Ünïcode dir/naïve.py": "# résumé of the café\n",
+}
+
+
+class Shop:
+    """A project, its space, and an agent that has worked in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "data"
+        self.root = folder / "shop"
+        for path, text in FILES.items():
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(text, encoding="utf-8")
+        self.git("init", "-q")
+        self.git("add", "-A")
+        commit = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Renew the session cookie"]
+        self.git(*commit)
+        self.settings = mica.load_settings({"HOME": str(folder), "MICA_HOME": str(self.home), "MICA_SEMANTIC": "off"})
+        self.file = space_of(self.root, home=self.home).file
+        self.clock = HandClock()
+
+    def git(self, *words: str) -> None:
+        before = {"GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"}  # any work
+        subprocess.run(["git", "-C", str(self.root), *words], check=True, capture_output=True, env=os.environ | before)
+
+    def open(self, **changed: object) -> mica.memory.Opening:
+        return mica.open(self.file, settings=msgspec.structs.replace(self.settings, **changed), clock=self.clock)
+
+    async def work(self, memory: mica.Memory, *, learns_git: bool = True) -> None:
+        memory.emit("session.started", {"cwd": str(self.root)})
+        asked = (
+            (PROMPT, "auth/session.py", "auth/redirect.py"),
+            ("Invoices show the wrong total for some customers", "billing/invoice.py"),
+        )
+        for number in range(12):
+            self.clock.move(hours=2)
+            prompt, *paths = asked[number % 2]
+            steps = [
+                {"path": paths[0], "operation": "search", "tokens": 700},
+                *({"path": path, "operation": "read", "tokens": 50} for path in paths),
+            ]
+            memory.walk(prompt, steps, session=f"s{number}", at=self.clock())
+        self.clock.move(hours=2)
+        if learns_git:
+            await memory.learn_git(root=self.root)
+        await memory.ingest()
+
+    def tell(self, prompt: str, *, session: str = "s0", directory: str = "") -> subprocess.CompletedProcess[bytes]:
+        told = {"session_id": session, "cwd": str(self.root / directory), "hook_event_name": "UserPromptSubmit"}
+        return subprocess.run(
+            [sys.executable, "-I", "-S", str(PROGRAM), "claude", "UserPromptSubmit"],
+            input=json.dumps({**told, "prompt": prompt}).encode(),
+            capture_output=True,
+            env={"HOME": str(self.home), "MICA_HOME": str(self.home)},
+            cwd=self.root / directory,
+            check=True,
+        )
+
+    def said(self, prompt: str, *, session: str = "s0", directory: str = "") -> str:
+        out = self.tell(prompt, session=session, directory=directory).stdout
+        return str(json.loads(out)["hookSpecificOutput"]["additionalContext"]) if out else ""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+async def memory(shop: Shop) -> AsyncIterator[mica.Memory]:
+    async with shop.open(observe=ObserveSettings(holdout=0.0)) as memory:
+        await shop.work(memory)
+        yield memory
+
+
+@pytest.mark.parametrize("session", ["s0", "unknown"])
+async def test_a_hook_says_what_navigate_answers(shop: Shop, memory: mica.Memory, session: str) -> None:
+    """A-18, A-42, TA-01: one predictor; the same files, order, lines and reasons, from a process without mica."""
+    places = await memory.navigate(PROMPT, session=session, root=shop.root)
+
+    assert shop.said(PROMPT, session=session) == offer(listed(places))
+    assert shop.said(PROMPT, session=session, directory="auth") == offer(listed(places))
+    assert any(place.lines for place in listed(places))
+    assert memory.spools is not None
+    assert memory.spools.failures() == []
+
+
+async def test_a_hook_ranks_as_navigate_does(shop: Shop, memory: mica.Memory) -> None:
+    """A-42: files, order, probabilities, tiers, reasons and lines agree for whatever is asked, also after an edit."""
+    words = [*PROMPT.split(), "invoice", "totals", "auth/session.py:3-9", "renew_session", "Ünïcode", "café", "tests/"]
+    loop = asyncio.get_running_loop()
+    (shop.root / "auth/renamed.py").write_text("def renew_cookie():\n    pass\n" * 90)
+    (shop.root / "docs/login.md").unlink()
+    await memory.ingest()
+    made = Spools(memory.spools.folder).prompt_answer() if memory.spools is not None else None
+    assert made is not None
+
+    @given(st.lists(st.sampled_from(words), max_size=8).map(" ".join), st.sampled_from(["s0", "s11", "none"]))
+    @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def ranks_alike(prompt: str, session: str) -> None:
+        expected = asyncio.run_coroutine_threadsafe(
+            memory.navigate(prompt, session=session, root=shop.root), loop
+        ).result()
+        with open(made.trees[str(shop.root)], "rb") as tree, open(made.past, "rb") as past:  # noqa: PTH123
+            asked = Prompted(prompt, session, root=str(shop.root), tree=tree.fileno(), past=past.fileno())
+        found = [
+            (each.path, each.probability, each.tier, each.reasons, asked.lines(each.path)) for each in asked.places
+        ]
+        assert found == [
+            (each.path, each.probability, each.tier, each.reasons, tuple((at.start, at.end) for at in each.lines))
+            for each in expected
+        ]
+
+    await asyncio.to_thread(ranks_alike)
+
+
+async def test_the_gate_and_the_holdout_decide_whether_it_is_said(shop: Shop, memory: mica.Memory) -> None:
+    """A-18, TA-06: nothing for a word or two, nothing where a file is named, nothing to a session that is held out."""
+    assert shop.said("go on") == ""
+    assert shop.said("Look at the session cookie of the login in auth/session.py") == ""
+    assert memory.spools is not None
+    made = memory.spools.prompt_answer()
+    assert made is not None
+    memory.spools.answer(hook.PROMPT_ANSWER, msgspec.structs.replace(made, holdout=1.0))
+
+    assert shop.said(PROMPT, session="held") == ""
+
+    spooled = (memory.spools.folder / "spool" / "held.jsonl").read_text()
+    offered = json.loads(spooled.splitlines()[-1])["offered"]
+    assert offered["held_out"] is True
+    assert "auth/session.py" in offered["paths"]
+
+
+async def test_a_replay_judges_what_a_hook_says(shop: Shop) -> None:
+    """A-18, TA-01, M-15: what a replay counts is what a hook prints for that prompt with the same past, lines too."""
+    async with shop.open(observe=ObserveSettings(holdout=0.0)) as memory:
+        await shop.work(memory, learns_git=False)
+        assert await memory.learn_navigation(root=shop.root) == 12
+        await memory.ingest()
+        said = shop.said(PROMPT, session="other")
+        step = {"path": "auth/session.py", "operation": "read", "tokens": 9}
+        memory.walk(PROMPT, [step], session="last", at=shop.clock())
+        *_, last = (await memory.replay_walks(root=shop.root)).rows
+
+    (line,) = (hooks_folder(shop.file) / "spool" / "other.jsonl").read_text().splitlines()
+    assert last.cost_tokens == about(said) > 0
+    assert [guess.path for guess in last.offered] == json.loads(line)["offered"]["paths"]
+
+
+async def test_opencode_is_offered_places_by_the_texts_of_its_message(shop: Shop, memory: mica.Memory) -> None:
+    """A-18: its prompts are parts, as recorded; what a plugin added is none of the person's words."""
+    recorded = (Path(__file__).parent.parent / "fixtures/hooks/opencode.jsonl").read_text().splitlines()
+    told = next(told for line in recorded if (told := json.loads(line))["k"] == "chat.message")
+    (part,) = told["output"]["parts"]
+
+    def said(*parts: dict[str, object]) -> str:
+        told["output"]["parts"] = [{**part, **more} for more in parts]
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(PROGRAM), "opencode", "chat.message"],
+            input=json.dumps(told).encode(),
+            capture_output=True,
+            env={"HOME": str(shop.home), "MICA_HOME": str(shop.home)},
+            cwd=shop.root,
+            check=True,
+        )
+        return done.stdout.decode()
+
+    first, _, rest = PROMPT.partition(" after ")
+    assert "auth/session.py" in said({"text": first}, {"text": f"after {rest}"})
+    assert said({"text": "go on"}, {"text": PROMPT, "synthetic": True}) == ""
+    assert said({"text": 5}, {"type": "file", "text": None}) == ""
+
+
+async def test_what_is_switched_off_retracted_or_elsewhere_is_not_offered(shop: Shop, memory: mica.Memory) -> None:
+    """A-18, A-47, B-43: offers follow from the log without what was retracted, and can be switched off."""
+    spools = memory.spools
+    assert spools is not None
+    assert shop.said(PROMPT) != ""
+    for prompt in await memory.events(mica.EventQuery(names=("mark",), limit=None)):
+        await memory.retract(prompt.id, reason="meant for another project")
+    assert shop.said(PROMPT) == ""
+    assert not spools.past.exists()  # what was retracted is in no file of ours
+    await memory.ingest()
+    assert "similar task" not in shop.said(PROMPT)
+
+    async with shop.open(observe=ObserveSettings(offers=False)) as silent:
+        await silent.ingest()
+    assert shop.said(PROMPT) == ""
+    assert not spools.past.exists()
+
+
+async def test_an_ingest_without_news_writes_nothing(shop: Shop, memory: mica.Memory) -> None:
+    """A-30: what hooks look up is written anew only when the log, what was learned or the tree has changed."""
+    assert memory.spools is not None
+    made = memory.spools.prompt_answer()
+    assert made is not None
+    files = [Path(made.past), Path(made.trees[str(shop.root)])]
+    before = [(file.stat().st_ino, file.stat().st_mtime_ns) for file in files]
+
+    await memory.ingest()
+    same = [(file.stat().st_ino, file.stat().st_mtime_ns) for file in files]
+    memory.walk("Something new", [{"path": "docs/login.md", "operation": "read"}], session="new", at=shop.clock())
+    await memory.ingest()
+
+    assert same == before
+    assert files[0].stat().st_ino != before[0][0]
+    assert files[1].stat().st_ino == before[1][0]
+
+
+@pytest.mark.parametrize(
+    "damage", ["past gone", "past cut off", "tree no tables", "engine gone", "library gone"], ids=lambda each: each
+)
+async def test_a_prompt_whose_answer_fails_is_observed_all_the_same(
+    shop: Shop, memory: mica.Memory, damage: str
+) -> None:
+    """A-01, A-30: a damaged or missing file costs the answer, never the event, and the reason is kept."""
+    spools = memory.spools
+    assert spools is not None
+    made = spools.prompt_answer()
+    assert made is not None
+    if damage == "past gone":
+        spools.past.unlink()
+    elif damage == "past cut off":
+        spools.past.write_bytes(spools.past.read_bytes()[:100])
+    elif damage == "tree no tables":
+        Path(made.trees[str(shop.root)]).write_bytes(b"something else")
+    else:
+        gone = {"engine": "/nowhere"} if damage == "engine gone" else {"library": "/nowhere"}
+        spools.answer(hook.PROMPT_ANSWER, msgspec.structs.replace(made, **gone))
+
+    done = shop.tell(PROMPT)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert len(spools.failures()) == 1
+    assert "UserPromptSubmit" in (spools.folder / "spool" / "s0.jsonl").read_text()
+
+
+def test_the_engine_of_hooks_imports_nothing_but_the_standard_library_and_the_stemmer(tmp_path: Path) -> None:
+    """A-30: what is slow to start stays out of an agent's way."""
+    folder = engine(tmp_path)
+    program = (
+        f"import sys; sys.path[:0] = [{str(folder)!r}, {str(stemmer())!r}]; import mica.inject.prompting as p;"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names), p.__file__)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, check=True)
+
+    *loaded, found = done.stdout.decode().split()
+    assert {name for name in loaded if "cython" not in name} == {"__main__", "Stemmer", "mica"}
+    assert found == str(folder / "mica/inject/prompting.py")
+    assert engine(tmp_path) == folder
+    assert {path.relative_to(folder / "mica").as_posix() for path in folder.rglob("*.py")} >= set(MODULES)
+
+
+@given(st.dictionaries(st.text(max_size=20), st.dictionaries(st.integers(0, 9), st.integers(0, 2**40)), max_size=50))
+def test_tables_hold_what_was_put_into_them(table: dict[str, dict[int, int]]) -> None:
+    entries = [("one", key, packed(value)) for key, value in table.items()] + [("two", "key", packed("text"))]
+    with tempfile.TemporaryFile() as file:
+        file.write(file_of(entries))
+        file.flush()
+        kept = Kept(file.fileno())
+
+    assert {key: kept.get("one", key, {5: 5}) for key in table} == table
+    assert dict(kept.raws("one")) == {key: packed(value) for key, value in table.items()}
+    assert kept.get("two", "key", "") == "text"
+    assert kept.get("two", "none", "nothing") == kept.get("three", "key", "nothing") == "nothing"
