@@ -18,7 +18,7 @@ GATHER_S = 0.02  # the background lets events gather for so long: one transactio
 RETRY_S = 1.0  # how long the background waits before it tries a store again that could not be reached
 REST_S = 0.5  # who has just opened a space reads it first; then what dead writers left is stored
 BUSY_SHARE = 0.03  # of the time, for the background, while events come faster than it stores them
-HURRY_BYTES = 2**28  # what may wait meanwhile; beyond that the background takes all the time it needs
+HURRY_BYTES = 2**30  # what may wait meanwhile; beyond that the background takes all the time it needs
 CLOSE_S = 1.0  # how long closing goes on with what dead writers have left; the next who opens the space does the rest
 
 

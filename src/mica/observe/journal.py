@@ -25,7 +25,7 @@ from mica.observe.segment import UNREADABLE, Batch, Segment, Stretch, make_segme
 EVENTS_FIRST, EVENTS_MAX = 4_096, 32_768  # of a segment: quiet processes stay small, busy ones roll once a second
 HEAP_BYTES_FIRST, HEAP_BYTES_MAX = 2**20, 2**23
 GROWTH = 4  # of a segment beside the one before
-JOURNAL_BYTES_MAX = 2**30  # of all segments of a writer, some five million events: beyond that the store is stuck
+JOURNAL_BYTES_MAX = 2**31  # of all segments of a writer, some eight million events: beyond that the store is stuck
 
 
 class Journal:
