@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mica.cli import cli, importing
-from mica.cli.output import size
+from mica.inject.lines import size
 from mica.store.postgres_server import SCHEMA
 from mica.testing.builders import build
 from mica.testing.postgres import Server

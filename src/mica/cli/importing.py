@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mica.cli.output import Output, json_option, size, space_name, store_options, target
+from mica.cli.output import Output, json_option, space_name, store_options, target
 from mica.cli.planning import Place, Plan, Plans, planned, usual_places
 from mica.errors import InvalidInput, StoreError
-from mica.inject.lines import counted
+from mica.inject.lines import counted, size
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.observe.clients.readers import CLIENTS

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.observing import hook_failures
-from mica.cli.output import Output, Span, json_option, memory_command, size
+from mica.cli.output import Output, Span, json_option, memory_command
 from mica.cli.planning import planned, usual_places
-from mica.inject.lines import counted, local, one_line
+from mica.inject.lines import counted, local, one_line, size
 from mica.memory import Memory
 from mica.model import Event, EventQuery, utc_now
 from mica.observe.spool import Spools, hooks_folder

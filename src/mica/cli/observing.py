@@ -13,9 +13,9 @@ from rich.markup import escape
 
 from mica import hook as hook_program
 from mica.cli.importing import skipped
-from mica.cli.output import Output, json_option, making_command, size, store_options, target
+from mica.cli.output import Output, json_option, making_command, store_options, target
 from mica.errors import InvalidInput
-from mica.inject.lines import counted
+from mica.inject.lines import counted, size
 from mica.memory import Memory, hooks_of
 from mica.observe.spool import Failure, Spools, register_command
 from mica.settings import Settings, load_settings

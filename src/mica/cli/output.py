@@ -179,13 +179,3 @@ class Span(click.ParamType[timedelta]):
         if match is None:
             self.fail(f"{value!r} is no length of time; write 90s, 15m, 2h, 3d or 1w", param, ctx)
         return timedelta(**{UNITS[match[2]]: int(match[1])})
-
-
-def size(number_of_bytes: int) -> str:
-    """Bytes as people read them."""
-    amount = float(number_of_bytes)
-    for unit in ("B", "kB", "MB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} GB"

@@ -18,12 +18,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from mica.cli.importing import STOPPED, Bar, say_found, say_imported
-from mica.cli.output import Output, json_option, memory_command, size, space_name, store_options, target
+from mica.cli.output import Output, json_option, memory_command, space_name, store_options, target
 from mica.cli.planning import Place, Plan, Plans, planned, usual_places
 from mica.cli.view import first_look
 from mica.errors import MicaError, UnknownSpace
 from mica.inject.accounts import facts
-from mica.inject.lines import counted
+from mica.inject.lines import counted, size
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.model import EventQuery

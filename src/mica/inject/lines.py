@@ -29,3 +29,13 @@ def one_line(text: str, width: int) -> str:
 
 def local(at: datetime) -> str:
     return at.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def size(number_of_bytes: int) -> str:
+    """Bytes as people read them."""
+    amount = float(number_of_bytes)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"

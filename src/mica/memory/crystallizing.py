@@ -194,6 +194,13 @@ class Crystallizing(Reading):
             return [mark_of(event) for event in events if event.name == MARK]
         return [crystal_of(event) for event in events if event.name == CRYSTAL]
 
+    async def open_marks(self, *, limit: int = 20) -> list[Mark]:
+        """The latest marks of friction, questions and tasks that nothing has fulfilled, oldest first."""
+        from mica.crystallize.asking import unfulfilled
+
+        await self._stored()
+        return await unfulfilled(self._store, limit=limit)
+
     async def retract(self, reference: Reference, *, reason: str) -> EventId:
         """Say that a mark or a crystal does not hold any more. It stays in the log; nothing finds it or rests on it."""
         event = await self.event(reference)

@@ -16,6 +16,7 @@ from mica.memory.briefing import Briefing
 from mica.model import (
     Event,
     Ref,
+    Work,
 )
 from mica.observe.leftovers import backlog, closed_in, damaged_in
 from mica.select.references import Reference
@@ -37,6 +38,10 @@ class Keeping(Briefing):
     async def backlog(self) -> tuple[int, int]:
         """How many events of any process wait to be stored in this space, and the bytes that their segments take."""
         return await asyncio.to_thread(backlog, self._store.segments)
+
+    async def planned(self) -> list[Work]:
+        """The work that is due now or later in this space, and who does it just now."""
+        return await self._store.work()
 
     @property
     def damaged(self) -> list[str]:
