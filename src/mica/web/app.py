@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 from mica.errors import MicaError
 from mica.web.access import Access, Guard
 from mica.web.house import House
+from mica.web.pages import routes as pages
 from mica.web.problems import answered, of_error, problem
 from mica.web.tokens import LAST_DAYS
 
@@ -34,7 +35,7 @@ def application(house: House, *, access: Access, extra: Sequence[BaseRoute] = ()
             await house.close()
 
     app = Starlette(
-        routes=[Route("/health", _health), Route("/enter", _enter), *extra],
+        routes=[Route("/health", _health), Route("/enter", _enter), *extra, *pages()],
         middleware=[Middleware(Guard, access=access)],
         exception_handlers={MicaError: _told, HTTPException: _http, Exception: _failed},
         lifespan=living,

@@ -1,0 +1,115 @@
+"""Crystals: the hierarchy from epochs to marks; ask, expand, explain, crystallize, retract and purge."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from mica.inject.lines import counted
+from mica.web.asking import memory_of
+from mica.web.pages.rendering import form, page, render, said
+from mica.web.views import crystals as view
+
+
+def routes() -> list[BaseRoute]:
+    return [
+        Route("/crystals", crystals),
+        Route("/crystals/forest", forest),
+        Route("/crystals/crystallize", preview, methods=["GET"]),
+        Route("/crystals/crystallize", crystallize, methods=["POST"]),
+        Route("/crystals/{reference}", crystal),
+        Route("/crystals/{reference}/sources", sources),
+        Route("/retract/{reference}", ask_to_retract, methods=["GET"]),
+        Route("/retract/{reference}", retract, methods=["POST"]),
+        Route("/purge/{reference}", ask_to_purge, methods=["GET"]),
+        Route("/purge/{reference}", purge, methods=["POST"]),
+    ]
+
+
+@page
+async def crystals(request: Request) -> Response:
+    level = view.level_of(request.query_params.get("level"))
+    return render(request, "crystals.html", level=level, query=request.query_params.get("q", ""))
+
+
+@page
+async def forest(request: Request) -> Response:
+    """The hierarchy, or the answers to a question."""
+    memory = await memory_of(request)
+    level = view.level_of(request.query_params.get("level"))
+    query = request.query_params.get("q", "").strip()
+    if query:
+        found = await view.answers(memory, query, level=level)
+        return render(request, "parts/answers.html", nodes=found, query=query)
+    return render(request, "parts/forest.html", shelf=await view.shelf(memory, level=level), level=level)
+
+
+@page
+async def crystal(request: Request) -> Response:
+    found = await view.detail(await memory_of(request), request.path_params["reference"])
+    return render(request, "crystal.html", detail=found)
+
+
+@page
+async def sources(request: Request) -> Response:
+    nodes = await view.below(await memory_of(request), request.path_params["reference"])
+    return render(request, "parts/sources.html", nodes=nodes)
+
+
+@page
+async def preview(request: Request) -> Response:
+    return render(request, "parts/crystallize.html", nodes=await view.preview(await memory_of(request)))
+
+
+@page
+async def crystallize(request: Request) -> Response:
+    """Close what is open, sessions first, then what they complete."""
+    memory = await memory_of(request)
+    made = await memory.crystallize(level="session")
+    made += await memory.auto_crystallize()
+    headers = said(
+        f"{counted(len(made), 'crystal')} made" if made else "Nothing was left to crystallize", "mica:crystal"
+    )
+    return render(request, "parts/done.html", headers=headers)
+
+
+@page
+async def ask_to_retract(request: Request) -> Response:
+    event = await (await memory_of(request)).event(request.path_params["reference"])
+    return render(request, "parts/retract.html", event=event)
+
+
+@page
+async def retract(request: Request) -> Response:
+    memory = await memory_of(request)
+    fields = await form(request)
+    await memory.retract(request.path_params["reference"], reason=fields.get("reason", ""))
+    return render(
+        request, "parts/done.html", headers=said("Retracted; nothing finds it or rests on it", "mica:crystal")
+    )
+
+
+@page
+async def ask_to_purge(request: Request) -> Response:
+    memory = await memory_of(request)
+    event = await memory.event(request.path_params["reference"])
+    would = await memory.purge(ids=[event.id], dry_run=True)
+    return render(request, "parts/purge.html", event=event, would=would)
+
+
+@page
+async def purge(request: Request) -> Response:
+    """Remove content for good. Only of the event whose number the person typed."""
+    memory = await memory_of(request)
+    fields = await form(request)
+    event = await memory.event(request.path_params["reference"])
+    if fields.get("number", "").strip().lstrip("#") != str(event.position):
+        would = await memory.purge(ids=[event.id], dry_run=True)
+        told = f"Type {event.position} to purge event {event.number}; nothing was removed."
+        return render(request, "parts/purge.html", status=422, event=event, would=would, told=told)
+    done = await memory.purge(ids=[event.id], reason=fields.get("reason", "").strip() or "purged by hand")
+    text = f"{counted(done.events, 'event')} purged" + (
+        f"; still to do: {' '.join(done.unreached)}" if done.unreached else ""
+    )
+    return render(request, "parts/done.html", headers=said(text, "mica:crystal", "mica:event"))

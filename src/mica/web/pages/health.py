@@ -1,0 +1,59 @@
+"""Health: backlog, size, laws, scheduler, errors."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from mica.inject.lines import counted
+from mica.model import utc_now
+from mica.web.asking import memory_of
+from mica.web.pages.rendering import page, render, said
+from mica.web.views import health as view
+
+
+def routes() -> list[BaseRoute]:
+    return [
+        Route("/status", status),
+        Route("/status/space", space),
+        Route("/status/errors", errors),
+        Route("/status/uncovered", uncovered),
+        Route("/status/laws", laws, methods=["POST"]),
+        Route("/status/tick", tick, methods=["POST"]),
+    ]
+
+
+@page
+async def status(request: Request) -> Response:
+    return render(request, "health.html")
+
+
+@page
+async def space(request: Request) -> Response:
+    return render(request, "parts/health.html", health=await view.health(await memory_of(request), now=utc_now()))
+
+
+@page
+async def errors(request: Request) -> Response:
+    return render(request, "parts/errors.html", errors=await view.errors(await memory_of(request), now=utc_now()))
+
+
+@page
+async def uncovered(request: Request) -> Response:
+    return render(request, "parts/uncovered.html", waiting=await view.uncovered(await memory_of(request)))
+
+
+@page
+async def laws(request: Request) -> Response:
+    """Check every promise on the stored data; reads all of it, so it is done when somebody asks."""
+    memory = await memory_of(request)
+    broken = await view.laws(memory)
+    return render(request, "parts/laws.html", broken=broken, events=(await memory.sizes()).events)
+
+
+@page
+async def tick(request: Request) -> Response:
+    ran = await (await memory_of(request)).tick()
+    text = "; ".join(f"{each.kind}: {each.error or counted(each.done, 'change')}" for each in ran) or "Nothing was due"
+    return render(request, "parts/done.html", headers=said(text, "mica:ticked", "mica:crystal"))

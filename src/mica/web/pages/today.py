@@ -1,0 +1,79 @@
+"""Today: what happened, what is open, what the next agent will be told, what it was worth."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from mica.model import utc_now
+from mica.select.reporting import Period
+from mica.web.asking import house_of, memory_of
+from mica.web.pages.rendering import page, render
+from mica.web.views import today as view
+from mica.web.views.kept import Kept
+from mica.web.views.trails import warnings
+from mica.web.views.worth import Worth, worth
+
+WORTH: Kept[Worth] = Kept()
+
+
+def routes() -> list[BaseRoute]:
+    return [
+        Route("/", today),
+        Route("/today/happened", happened),
+        Route("/today/open", still_open),
+        Route("/today/next", told_next),
+        Route("/today/worth", worth_of),
+        Route("/today/figures", figures),
+        Route("/today/warnings", warned),
+    ]
+
+
+@page
+async def today(request: Request) -> Response:
+    memory = await memory_of(request)
+    return render(request, "today.html", is_empty=await view.is_empty(memory), hooks=memory.spools is not None)
+
+
+@page
+async def happened(request: Request) -> Response:
+    memory = await memory_of(request)
+    day = await view.happened(memory, now=utc_now())
+    return render(request, "parts/happened.html", day=day, crystals=await view.latest_crystals(memory))
+
+
+@page
+async def still_open(request: Request) -> Response:
+    return render(request, "parts/open.html", open=await view.still_open(await memory_of(request)))
+
+
+@page
+async def told_next(request: Request) -> Response:
+    return render(request, "parts/next.html", brief=await view.told_next(await memory_of(request), now=utc_now()))
+
+
+@page
+async def figures(request: Request) -> Response:
+    return render(request, "parts/figures.html", worth=await counted(request, "week"))
+
+
+@page
+async def worth_of(request: Request) -> Response:
+    period: Period = "day" if request.query_params.get("period") == "day" else "week"
+    return render(request, "parts/worth.html", worth=await counted(request, period), period=period)
+
+
+@page
+async def warned(request: Request) -> Response:
+    memory = await memory_of(request)
+    trails = await memory.trails.list(limit=None)
+    told = warnings(trails, now=utc_now(), gates=house_of(request).settings.trails)
+    return render(request, "parts/warnings.html", warnings=told)
+
+
+async def counted(request: Request, period: Period) -> Worth:
+    """What takes long to count, for everybody who looks."""
+    memory = await memory_of(request)
+    now = utc_now()
+    return await WORTH.get((memory.space, period), await memory.position(), lambda: worth(memory, period, now=now))

@@ -1,0 +1,107 @@
+"""Trails: hot paths with savings, readiness, who walks them, how they evolved, the map, and one click to name one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from mica.model import utc_now
+from mica.web.asking import house_of, memory_of
+from mica.web.pages.rendering import form, page, render, said
+from mica.web.views import files as map_view
+from mica.web.views import trails as view
+from mica.web.views.kept import Kept
+
+PATTERNS: Kept[view.Patterns] = Kept(fresh_s=5.0)
+MAPS: Kept[map_view.Map] = Kept()
+
+
+def routes() -> list[BaseRoute]:
+    return [
+        Route("/admin/patterns", patterns),
+        Route("/admin/patterns/hot", hot),
+        Route("/admin/patterns/evolution", evolution),
+        Route("/admin/patterns/map", drawn),
+        Route("/admin/patterns/{key}", trail),
+        Route("/admin/patterns/{key}/drift", drift),
+        Route("/admin/patterns/{key}/crystallize", crystallize, methods=["POST"]),
+        Route("/admin/patterns/{key}/suspend", suspend, methods=["POST"]),
+        Route("/admin/patterns/{key}/resume", resume, methods=["POST"]),
+    ]
+
+
+@page
+async def patterns(request: Request) -> Response:
+    return render(request, "trails.html")
+
+
+@page
+async def hot(request: Request) -> Response:
+    memory = await memory_of(request)
+    gates, now = house_of(request).settings.trails, utc_now()
+    found = await PATTERNS.get(
+        memory.space, await memory.position(), lambda: view.patterns(memory, gates=gates, now=now)
+    )
+    return render(request, "parts/hot.html", found=found)
+
+
+@page
+async def evolution(request: Request) -> Response:
+    weeks = await view.evolution(await memory_of(request), now=utc_now())
+    return render(request, "parts/evolution.html", weeks=weeks)
+
+
+@page
+async def drawn(request: Request) -> Response:
+    memory = await memory_of(request)
+    found = await MAPS.get(memory.space, await memory.position(), lambda: map_view.drawn(memory))
+    return render(request, "parts/map.html", map=found)
+
+
+@page
+async def trail(request: Request) -> Response:
+    memory = await memory_of(request)
+    found = await memory.trails.show(request.path_params["key"])
+    gates = house_of(request).settings.trails
+    return render(request, "trail.html", trail=found, readiness=view.readiness(found, gates))
+
+
+@page
+async def drift(request: Request) -> Response:
+    """Where the ranges of a trail stand in the working tree now."""
+    memory = await memory_of(request)
+    found = await memory.trails.show(request.path_params["key"])
+    root = await memory.directory()
+    there = await view.standing(found, root=root if root is None else Path(root))
+    return render(request, "parts/drift.html", trail=found, there=there, root=root)
+
+
+@page
+async def crystallize(request: Request) -> Response:
+    memory = await memory_of(request)
+    slug = (await form(request)).get("slug", "").strip()
+    made = await memory.trails.crystallize(request.path_params["key"], slug=slug or None)
+    return _done(request, f"{made.name} is a command now; mica trails sync writes it where your agents look")
+
+
+@page
+async def suspend(request: Request) -> Response:
+    memory = await memory_of(request)
+    reason = (await form(request)).get("reason", "").strip() or "suspended on the dashboard"
+    changed = await memory.trails.suspend(request.path_params["key"], reason=reason)
+    return _done(request, f"Nobody is told of {changed.name} any more")
+
+
+@page
+async def resume(request: Request) -> Response:
+    memory = await memory_of(request)
+    changed = await memory.trails.resume(request.path_params["key"])
+    return _done(request, f"{changed.name} is told of again")
+
+
+def _done(request: Request, text: str) -> Response:
+    PATTERNS.forget()
+    return render(request, "parts/done.html", headers=said(text, "mica:trail"))

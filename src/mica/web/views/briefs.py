@@ -1,0 +1,96 @@
+"""Briefs: the receipts of what agents were told, each line with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from mica.inject.why import BRIEF, Why
+from mica.memory import Memory
+from mica.model import Event, EventId, EventQuery
+
+LISTED = 40
+
+
+class _Passage(msgspec.Struct):
+    source: str
+    tokens: int
+    score: float
+    sources: tuple[str, ...] = ()
+
+
+class _Told(msgspec.Struct):
+    """What a receipt holds, as far as a list shows it."""
+
+    query: str = ""
+    tokens: int = 0
+    budget_tokens: int = 0
+    left_out: int = 0
+    passages: tuple[_Passage, ...] = ()
+    missing: dict[str, str] = {}
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A brief in a line: what was asked, what it cost, what it named as missing."""
+
+    id: EventId
+    position: int | None
+    at: datetime
+    query: str
+    session: str | None
+    agent: str | None
+    tokens: int
+    budget_tokens: int
+    lines: int
+    left_out: int
+    sources: tuple[tuple[str, int], ...]  # lines of each source, the most first
+    missing: dict[str, str]
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt, and what each of its lines rests on."""
+
+    receipt: Receipt
+    why: Why
+
+
+def receipt_of(event: Event) -> Receipt | None:
+    """What a receipt says; None where an event of this name is somebody else's."""
+    try:
+        told = msgspec.convert(event.data, _Told)
+    except msgspec.ValidationError:
+        return None
+    counts: dict[str, int] = {}
+    for passage in told.passages:
+        counts[passage.source] = counts.get(passage.source, 0) + 1
+    return Receipt(
+        id=event.id,
+        position=event.position,
+        at=event.at,
+        query=told.query,
+        session=event.context.session,
+        agent=event.context.agent,
+        tokens=told.tokens,
+        budget_tokens=told.budget_tokens,
+        lines=len(told.passages),
+        left_out=told.left_out,
+        sources=tuple(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))),
+        missing=told.missing,
+    )
+
+
+async def receipts(memory: Memory, *, until: datetime | None = None) -> Sequence[Receipt]:
+    """The latest briefs, the latest first."""
+    events = await memory.events(EventQuery(names=(BRIEF,), until=until, limit=LISTED))
+    return [found for event in reversed(events) if (found := receipt_of(event)) is not None]
+
+
+async def explained(memory: Memory, reference: str) -> Explained | None:
+    """A brief line by line; None when the event is no receipt of ours. Raises UnknownEvent."""
+    event = await memory.event(reference)
+    receipt = receipt_of(event) if event.name == BRIEF else None
+    if receipt is None:
+        return None
+    return Explained(receipt=receipt, why=(await memory.why(event))[0])

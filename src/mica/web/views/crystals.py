@@ -1,0 +1,167 @@
+"""Crystals: the hierarchy from epochs to marks, what each says and rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from mica.crystals import LEVELS, Crystal, Level
+from mica.memory import Memory
+from mica.model import MARK, MICROSECOND, Event, EventId, EventQuery, Mark, mark_of
+from mica.select.finding import CrystalHit
+from mica.select.hierarchy import forest
+from mica.select.references import REFERENCES_MAX
+
+LISTED: dict[Level, int] = {"epoch": 20, "week": 40, "day": 60, "session": 80}  # the latest of each that are looked at
+HITS_MAX = 25
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the hierarchy: a crystal or a mark, and why a crystal above does not say it, if so."""
+
+    id: EventId
+    position: int | None
+    level: str  # of a crystal, or "mark"
+    name: str
+    said: str
+    at: datetime
+    until: datetime
+    marks: int = 0
+    tokens: int = 0
+    source_tokens: int = 0
+    tags: tuple[str, ...] = ()
+    agent: str | None = None
+    open: int = 0
+    left_out: str | None = None  # why it is not cited
+    score: float | None = None  # of an answer
+
+
+class Shelf(msgspec.Struct, frozen=True, kw_only=True):
+    """The top of the hierarchy; what is below is asked for."""
+
+    nodes: tuple[Node, ...] = ()
+    counts: dict[str, int] = {}  # of each level, as far as was looked
+    has_marks: bool = False
+    session: str | None = None  # that goes on
+    session_marks: int = 0
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement, and the events that it cites."""
+
+    kind: str  # insight, why it matters, principle
+    text: str
+    cited: tuple[Event, ...]
+    gone: int = 0  # cited events that are not here any more
+
+
+class Detail(msgspec.Struct, frozen=True, kw_only=True):
+    """All of a crystal."""
+
+    crystal: Crystal
+    statements: tuple[Said, ...]
+    open: tuple[Mark, ...]
+    is_live: bool  # neither superseded nor retracted
+
+
+async def shelf(memory: Memory, *, level: Level | None = None, until: datetime | None = None) -> Shelf:
+    """The highest crystals, the latest first; of one level, if one is named."""
+    levels = [level] if level is not None else list(LISTED)
+    found = {each: await memory.crystals(level=each, until=until, limit=LISTED[each]) for each in levels}
+    crystals = [crystal for each in found.values() for crystal in each]
+    going_on = await memory.open_sessions()
+    session = going_on[-1].session if going_on else None
+    query = EventQuery(session=session, names=(MARK,), limit=1_000)
+    return Shelf(
+        nodes=tuple(node_of(branch.crystal) for branch in forest(crystals)),
+        counts={each: len(listed) for each, listed in found.items()},
+        has_marks=bool(await memory.events(EventQuery(names=(MARK,), limit=1))),
+        session=session,
+        session_marks=len(await memory.events(query)) if session is not None else 0,
+    )
+
+
+def node_of(source: Crystal | Mark, *, left_out: str | None = None, score: float | None = None) -> Node:
+    if isinstance(source, Mark):
+        return Node(
+            id=source.id,
+            position=source.position,
+            level="mark",
+            name=" ".join(source.tags) or "mark",
+            said=source.text,
+            at=source.at,
+            until=source.at,
+            tags=source.tags,
+            agent=source.agent,
+            left_out=left_out,
+            score=score,
+        )
+    return Node(
+        id=source.id,
+        position=source.position,
+        level="tree" if source.is_tree else source.level,
+        name=source.label or source.period.partition(":")[2] or source.period,
+        said=source.text,
+        at=source.start_at,
+        until=source.end_at,
+        marks=source.marks,
+        tokens=source.tokens,
+        source_tokens=source.source_tokens,
+        open=len(source.open),
+        left_out=left_out,
+        score=score,
+    )
+
+
+async def below(memory: Memory, reference: str) -> list[Node]:
+    """What a crystal rests on, the latest first, with the reason where something was left out."""
+    crystal = await memory.crystal(reference)
+    reasons = {dropped.id: dropped.reason for dropped in crystal.dropped}
+    sources: Sequence[Crystal | Mark] = await memory.expand(crystal.id)
+    return [node_of(source, left_out=reasons.get(source.id)) for source in reversed(sources)]
+
+
+async def detail(memory: Memory, reference: str) -> Detail:
+    """All of a crystal, with the events that its statements cite."""
+    crystal = await memory.crystal(reference)
+    cited = [mark for statement in crystal.statements for mark in statement.sources]
+    wanted = list(dict.fromkeys([*cited, *crystal.open]))[:REFERENCES_MAX]
+    known = {event.id: event for event in (await memory.resolve(wanted)).found}
+    parts = (("", crystal.insight), ("why it matters", crystal.significance), ("principle", crystal.principles))
+    statements = [
+        Said(
+            kind=kind,
+            text=statement.text,
+            cited=tuple(known[mark] for mark in statement.sources if mark in known),
+            gone=sum(mark not in known for mark in statement.sources),
+        )
+        for kind, said in parts
+        for statement in said
+    ]
+    just_after = crystal.start_at + MICROSECOND
+    around = await memory.crystals(level=crystal.level, since=crystal.end_at, until=just_after, limit=None)
+    return Detail(
+        crystal=crystal,
+        statements=tuple(statements),
+        open=tuple(mark_of(known[mark]) for mark in crystal.open if mark in known and known[mark].name == MARK),
+        is_live=any(each.id == crystal.id for each in around),
+    )
+
+
+async def answers(memory: Memory, query: str, *, level: Level | None = None) -> list[Node]:
+    """The marks and crystals that answer a question, best first."""
+    found = await memory.search(query, level=level, limit=HITS_MAX)
+    return [node_of(hit.crystal if isinstance(hit, CrystalHit) else hit.mark, score=hit.score) for hit in found]
+
+
+async def preview(memory: Memory) -> Sequence[Node]:
+    """What crystallizing now would make, of the lowest level. Nothing is recorded."""
+    made = await memory.crystallize(level="session", dry_run=True)
+    return [node_of(crystal) for crystal in made]
+
+
+def level_of(text: str | None) -> Level | None:
+    """A level by its name; None for anything else."""
+    return next((level for level in LEVELS if level == text), None)

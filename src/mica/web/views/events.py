@@ -1,0 +1,183 @@
+"""Events: the latest that fit, what came after, and the tree and the timeline of a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from mica.crystals import crystal_of
+from mica.inject.documents import BUNDLES, Document, chosen, event_document
+from mica.memory import Memory
+from mica.model import CRYSTAL, Event, EventId, EventQuery, is_tombstone
+from mica.select.hierarchy import in_tree_order
+
+ROWS_MAX = 100
+BEHIND_MAX = 300  # positions that a tail looks back when it was away: a screen or two, whatever happened meanwhile
+CHAIN_MAX = 400  # events of a chain that are drawn; more are counted
+INDENT_MAX = 12  # steps that are still drawn further to the right
+ASKED = ("session", "agent", "user", "text")
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which events a person wants to see, as it stands in the address."""
+
+    names: str = ""
+    session: str = ""
+    agent: str = ""
+    user: str = ""
+    text: str = ""
+    errors: bool = False
+    bundle: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> Asked:
+        """From the fields of an address; what is unknown is left out."""
+        known = {name: fields.get(name, "").strip() for name in ("names", "bundle", *ASKED)}
+        if known["bundle"] not in BUNDLES:
+            known["bundle"] = ""
+        return cls(errors=fields.get("errors", "") not in ("", "0"), **known)
+
+    def query(self, limit: int | None = ROWS_MAX) -> EventQuery:
+        given = {name: getattr(self, name) or None for name in ASKED}
+        return EventQuery(
+            names=tuple(self.names.replace(",", " ").split()),
+            errors=True if self.errors else None,
+            limit=limit,
+            **given,
+        )
+
+    @property
+    def is_narrowed(self) -> bool:
+        return any((self.names, self.session, self.agent, self.user, self.text, self.errors))
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """An event in a line."""
+
+    id: EventId
+    position: int | None
+    name: str
+    at: datetime
+    said: str
+    session: str | None
+    agent: str | None
+    origin: str
+    depth: int
+    error: bool
+    document: Document | None = None  # what a bundle sends of it
+
+
+class Tail(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows, the latest first, and where the next ones begin."""
+
+    rows: tuple[Row, ...]
+    position: int
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """An event in the tree of its chain."""
+
+    row: Row
+    indent: int
+    after_s: float  # since the chain began
+    offset: float  # the same, as a share of the whole
+    is_asked: bool
+
+
+class Chain(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain: its tree in order, and how long it took."""
+
+    links: tuple[Link, ...]
+    events: int
+    span_s: float
+    failures: int
+    agents: tuple[str, ...]
+
+
+def said_by(event: Event) -> str:
+    """What an event says, in a line."""
+    if is_tombstone(event):
+        return "purged"
+    if event.name == CRYSTAL:
+        return crystal_of(event).text
+    data = event.data
+    path = data.get("path")
+    if isinstance(path, str):
+        first, last = data.get("start_line"), data.get("end_line")
+        lines = f":{first}–{last}" if isinstance(first, int) and isinstance(last, int) else ""
+        return f"{path}{lines}"
+    for name in ("text", "query", "command", "outcome", "reason", "slug", "name", "title", "error"):
+        if isinstance(value := data.get(name), str) and value.strip():
+            return value
+    return ""
+
+
+def row_of(event: Event, bundle: str = "") -> Row:
+    document = event_document(event, chosen(bundle=bundle)) if bundle else None
+    return Row(
+        id=event.id,
+        position=event.position,
+        name=event.name,
+        at=event.at,
+        said=said_by(event)[:400],
+        session=event.context.session,
+        agent=event.context.agent,
+        origin=event.origin,
+        depth=event.depth,
+        error=event.error,
+        document=document,
+    )
+
+
+async def latest(memory: Memory, asked: Asked, *, until: datetime | None = None) -> Tail:
+    """The latest events that fit."""
+    position = await memory.position()
+    query = msgspec.structs.replace(asked.query(), until=until)
+    found = await memory.events(query)
+    return Tail(rows=tuple(row_of(event, asked.bundle) for event in reversed(found)), position=position)
+
+
+async def later(memory: Memory, asked: Asked, *, after: int) -> Tail:
+    """The events that fit and were stored after a position, the latest first; of very many, the last."""
+    position = await memory.position()
+    start = max(after, position - BEHIND_MAX)
+    found = [event async for event in memory.log(asked.query(None), after=start)]
+    return Tail(rows=tuple(row_of(event, asked.bundle) for event in reversed(found[-ROWS_MAX:])), position=position)
+
+
+async def chain_of(memory: Memory, event: Event) -> Chain:
+    """The chain of an event as a tree in order, each event with its time since the beginning."""
+    events = await memory.chain(event)
+    return drawn(events, asked=event.id)
+
+
+def drawn(events: Sequence[Event], *, asked: EventId) -> Chain:
+    known = {event.id for event in events}
+    tops = [event for event in events if event.parent_id is None or event.parent_id not in known]
+    ordered = [each for top in tops for each in (top, *in_tree_order(top.id, events))]
+    begins, ends = (min(e.at for e in events), max(e.at for e in events)) if events else (None, None)
+    span_s = (ends - begins).total_seconds() if begins is not None and ends is not None else 0.0
+    lowest = min((event.depth for event in events), default=0)
+    place = next((number for number, event in enumerate(ordered) if event.id == asked), 0)
+    first = max(0, min(place - CHAIN_MAX // 2, len(ordered) - CHAIN_MAX))  # around what was asked for
+    links = []
+    for event in ordered[first : first + CHAIN_MAX]:
+        after_s = (event.at - begins).total_seconds() if begins is not None else 0.0
+        links.append(
+            Link(
+                row=row_of(event),
+                indent=min(INDENT_MAX, event.depth - lowest),
+                after_s=after_s,
+                offset=after_s / span_s if span_s else 0.0,
+                is_asked=event.id == asked,
+            )
+        )
+    return Chain(
+        links=tuple(links),
+        events=len(events),
+        span_s=span_s,
+        failures=sum(event.error for event in events),
+        agents=tuple(sorted({event.context.agent for event in events if event.context.agent})),
+    )

@@ -1,0 +1,117 @@
+"""Today: what happened, what is open, and what the next agent will be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from mica.crystals import Crystal
+from mica.memory import Memory
+from mica.model import MARK, Brief, Event, EventQuery, Mark, mark_of
+from mica.select.overview import FileLine, SessionLine, overview
+from mica.select.sessions import OpenSession
+
+DAY_EVENTS = 4_000  # the latest of a day that are looked at: more than a person reads about
+SESSIONS_MAX, FILES_MAX, CRYSTALS_MAX = 12, 8, 5
+THREADS_MAX = 12
+PREVIEW_S = 2.0  # nobody's turn waits for it, so every source may answer
+HAPPENED = (MARK, "file.*", "shell.run", "command.run", "session.*", "model.answer", "tool.*", "task.*")
+
+
+class Day(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents did on one day; the latest with any work, where there was none today."""
+
+    begins_at: datetime
+    is_today: bool
+    sessions: tuple[SessionLine, ...] = ()
+    files: tuple[FileLine, ...] = ()
+    prompts: int = 0
+    reads: int = 0
+    edits: int = 0
+    commands: int = 0
+    failures: int = 0
+    commits: int = 0
+    marks: int = 0
+    hours: tuple[int, ...] = ()  # events in each of its 24 hours
+    is_partial: bool = False  # there was more than is counted
+
+
+class Open(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes on, and what nothing has fulfilled yet."""
+
+    sessions: tuple[OpenSession, ...] = ()
+    marks: dict[str, int] = {}  # how many each open session has
+    threads: tuple[Mark, ...] = ()  # the latest first
+
+
+async def is_empty(memory: Memory) -> bool:
+    """Whether nothing was ever observed."""
+    return not await memory.events(EventQuery(limit=1))
+
+
+async def happened(memory: Memory, *, now: datetime) -> Day | None:
+    """The work of today, or of the latest day that had any; None where there is nothing at all."""
+    midnight = _midnight(now)
+    events = await _work(memory, midnight, None)
+    if not events:
+        latest = await memory.events(EventQuery(names=HAPPENED, limit=1))
+        if not latest:
+            return None
+        midnight = _midnight(latest[-1].at)
+        events = await _work(memory, midnight, midnight + timedelta(days=1))
+    return _day(events, midnight, is_today=midnight == _midnight(now))
+
+
+async def _work(memory: Memory, since: datetime, until: datetime | None) -> Sequence[Event]:
+    return await memory.events(EventQuery(names=HAPPENED, since=since, until=until, limit=DAY_EVENTS))
+
+
+def _midnight(at: datetime) -> datetime:
+    """The beginning of a day by this machine's clock."""
+    return at.astimezone().replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
+
+
+def _day(events: Sequence[Event], midnight: datetime, *, is_today: bool) -> Day:
+    seen = overview(events, sessions=len(events), files=FILES_MAX)
+    hours = [0] * 24
+    for event in events:
+        hours[min(23, max(0, int((event.at - midnight).total_seconds() // 3600)))] += 1
+    tags = [mark_of(event).tags for event in events if event.name == MARK]
+    return Day(
+        begins_at=midnight,
+        is_today=is_today,
+        sessions=seen.sessions[:SESSIONS_MAX],
+        files=seen.files,
+        prompts=sum(line.prompts for line in seen.sessions),
+        reads=sum(line.reads for line in seen.sessions),
+        edits=sum(line.edits for line in seen.sessions),
+        commands=sum(line.commands for line in seen.sessions),
+        failures=sum(line.failures for line in seen.sessions),
+        commits=sum("commit" in each for each in tags),
+        marks=len(tags),
+        hours=tuple(hours),
+        is_partial=len(events) == DAY_EVENTS,
+    )
+
+
+async def still_open(memory: Memory) -> Open:
+    """Sessions that go on, and marks of friction, questions and tasks that nothing has fulfilled."""
+    sessions = await memory.open_sessions()
+    counted = {
+        each.session: len(await memory.events(EventQuery(session=each.session, names=(MARK,), limit=1_000)))
+        for each in sessions[-SESSIONS_MAX:]
+    }
+    threads = await memory.open_marks(limit=THREADS_MAX)
+    return Open(sessions=tuple(reversed(sessions[-SESSIONS_MAX:])), marks=counted, threads=tuple(reversed(threads)))
+
+
+async def told_next(memory: Memory, *, now: datetime) -> Brief:
+    """What an agent that starts now would be told. A preview: nobody was shown it, so nothing is recorded."""
+    return await memory.brief(deadline_s=PREVIEW_S, now=now, is_preview=True)
+
+
+async def latest_crystals(memory: Memory) -> list[Crystal]:
+    """What was learned last, the latest first."""
+    return list(reversed(await memory.crystals(limit=CRYSTALS_MAX)))

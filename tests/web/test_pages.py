@@ -1,0 +1,290 @@
+"""Pages over HTTP, without a browser: what they say, what they refuse, and that text stays text."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import httpx2
+import pytest
+
+import mica
+from mica.model import EventQuery
+from mica.testing.working import work
+from mica.web.access import Access
+from mica.web.house import House
+from mica.web.pages.rendering import FOLDER, PAGES
+
+NOW = datetime.now(UTC)
+SCRIPT = "<script>alert('x')</script><img src=x onerror=alert(1)> {{ 7 * 7 }}"
+PARTS = (
+    "/today/happened",
+    "/today/open",
+    "/today/next",
+    "/today/worth",
+    "/today/worth?period=day",
+    "/today/figures",
+    "/today/warnings",
+    "/crystals/forest",
+    "/crystals/forest?q=cookie",
+    "/crystals/crystallize",
+    "/admin/patterns/hot",
+    "/admin/patterns/map",
+    "/admin/patterns/evolution",
+    "/events/rows",
+    "/events/rows?bundle=full&names=mark",
+    "/briefs/list",
+    "/briefs/arms",
+    "/sources/list",
+    "/status/space",
+    "/status/errors",
+    "/status/uncovered",
+)
+
+
+@pytest.fixture
+async def memory(house: House) -> mica.Memory:
+    """The server's own space, after some work."""
+    opened = await house.memory()
+    await work(opened, now=NOW, weeks=2)
+    return opened
+
+
+async def page(client: httpx2.AsyncClient, address: str) -> str:
+    answer = await client.get(address, headers={"hx-request": "true"} if address in PARTS else {})
+    assert answer.status_code == 200, (address, answer.text)
+    assert answer.headers["content-type"].startswith("text/html")
+    return answer.text
+
+
+async def test_every_page_and_part_is_shown(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
+    """A-21, B-32."""
+    crystal = (await memory.crystals(level="session"))[0]
+    trail = (await memory.trails.list())[0]
+    brief = (await memory.events(EventQuery(names=("brief",))))[0]
+    of_one = [
+        f"/crystals/{crystal.id}",
+        f"/crystals/{crystal.id}/sources",
+        f"/retract/{crystal.id}",
+        f"/purge/{crystal.id}",
+        f"/admin/patterns/{trail.key}",
+        f"/admin/patterns/{trail.key}/drift",
+        f"/events/{crystal.sources[0]}",
+        f"/events/{crystal.sources[0]}/chain",
+        f"/briefs/{brief.id}",
+    ]
+
+    for address in [*(address for address, *_ in PAGES), *PARTS, *of_one]:
+        assert await page(client, address)
+
+
+async def test_every_page_of_an_empty_space_says_what_to_do(client: httpx2.AsyncClient) -> None:
+    said = {address: await page(client, address) for address in [*PARTS, "/"]}
+
+    for address, words in {
+        "/": "mica import",
+        "/today/open": "No session goes on",
+        "/today/worth": "There is no interval yet",
+        "/crystals/forest": "mica mark",
+        "/crystals/forest?q=cookie": "Nothing answers",
+        "/admin/patterns/hot": "mica install",
+        "/admin/patterns/map": "No file was opened yet",
+        "/admin/patterns/evolution": "Nothing has evolved yet",
+        "/events/rows": "No event yet",
+        "/briefs/list": "mica brief",
+        "/sources/list": "No source was asked yet",
+        "/status/space": "this space is empty",
+    }.items():
+        assert words in said[address], address
+
+
+async def test_html_and_script_in_what_agents_say_stay_text(client: httpx2.AsyncClient, house: House) -> None:
+    """U-10."""
+    memory = await house.memory()
+    with memory.context(session=f"s {SCRIPT}", agent=SCRIPT, task=SCRIPT):
+        walk = memory.walk(SCRIPT, [{"path": f"a/{SCRIPT}.py", "operation": "read"}], outcome="success")
+        for number in range(6):
+            memory.mark(f"{SCRIPT} was seen {number} times, which is why it must be escaped", tags="question")
+        memory.emit("custom", {"text": SCRIPT, "<b>key</b>": SCRIPT}, parent=walk, error=True)
+        await memory.brief(SCRIPT, deadline_s=5)
+        await memory.crystallize()
+    brief = (await memory.events(EventQuery(names=("brief",))))[0]
+    crystal = (await memory.crystals())[0]
+    addresses = [
+        *PARTS,
+        "/",
+        f"/events/{walk.id}",
+        f"/events/{walk.id}/chain",
+        f"/briefs/{brief.id}",
+        f"/crystals/{crystal.id}",
+        f"/crystals/{crystal.id}/sources",
+        f"/crystals/forest?q={SCRIPT}",
+        f"/events?names={SCRIPT}&session={SCRIPT}",
+    ]
+
+    for address in addresses:
+        text = (await client.get(address)).text
+        assert "<script>alert" not in text, address
+        assert "<img" not in text, address
+        assert " 49 " not in text, address
+    assert "&lt;script&gt;alert" in (await client.get(f"/events/{walk.id}")).text
+
+
+async def test_what_is_not_there_is_a_page_that_says_so(client: httpx2.AsyncClient) -> None:
+    for address, words in {
+        "/events/999": "999",
+        "/crystals/999": "999",
+        "/admin/patterns/none": "none",
+        "/briefs/999": "999",
+        "/?space=other": "other",
+    }.items():
+        answer = await client.get(address)
+        assert (answer.status_code, words in answer.text) == (404, True), address
+        assert "This cannot be shown" in answer.text
+
+
+async def test_a_retraction_needs_a_reason_and_takes_a_mark_out_of_search(
+    client: httpx2.AsyncClient, memory: mica.Memory
+) -> None:
+    """B-32."""
+    mark = (await memory.search("accountants"))[0]
+
+    refused = await client.post(f"/retract/{mark.id}", data={"reason": " "})
+    done = await client.post(f"/retract/{mark.id}", data={"reason": "it was another shop"})
+
+    assert (refused.status_code, "say why" in refused.text) == (422, True)
+    assert done.status_code == 200
+    assert "mica:crystal" in done.headers["hx-trigger"]
+    assert mark.id not in {hit.id for hit in await memory.search("accountants")}
+
+
+async def test_a_purge_asks_for_the_number_of_what_goes(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
+    """U-08."""
+    mark = (await memory.events(EventQuery(names=("mark",), limit=1)))[0]
+
+    asked = await client.get(f"/purge/{mark.id}")
+    refused = await client.post(f"/purge/{mark.id}", data={"number": "1"})
+    kept = await memory.event(mark.id)
+    done = await client.post(f"/purge/{mark.id}", data={"number": f"#{mark.position}", "reason": "private"})
+
+    assert "cannot be undone" in asked.text
+    assert (refused.status_code, "nothing was removed" in refused.text) == (422, True)
+    assert kept.name == "mark"
+    assert done.status_code == 200
+    assert (await memory.event(mark.id)).name == "event.purged"
+
+
+async def test_one_click_crystallizes_a_trail_and_another_suspends_it(
+    client: httpx2.AsyncClient, memory: mica.Memory
+) -> None:
+    """A-21."""
+    trail = next(each for each in await memory.trails.list(limit=None) if not each.version)
+
+    named = await client.post(f"/admin/patterns/{trail.key}/crystallize", data={"slug": "by-hand"})
+    refused = await client.post(f"/admin/patterns/{trail.key}/crystallize", data={"slug": "Not A Name"})
+    suspended = await client.post(f"/admin/patterns/{trail.key}/suspend")
+
+    assert named.status_code == suspended.status_code == 200
+    assert (refused.status_code, "cannot be called" in refused.text) == (422, True)
+    shown = await memory.trails.show("by-hand")
+    assert (shown.version, shown.suspended) == (1, "suspended on the dashboard")
+    await client.post(f"/admin/patterns/{trail.key}/resume")
+    assert (await memory.trails.show("by-hand")).suspended is None
+
+
+async def test_crystallizing_shows_first_what_would_be_made(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
+    """B-32."""
+    with memory.context(session="later"):
+        for number in range(6):
+            memory.mark(f"The importer read file number {number} of the accountants, and took its time over it")
+    before = len(await memory.crystals(limit=None))
+
+    asked = await client.get("/crystals/crystallize")
+    untouched = len(await memory.crystals(limit=None))
+    done = await client.post("/crystals/crystallize")
+
+    assert "importer" in asked.text
+    assert untouched == before
+    assert done.status_code == 200
+    assert any("importer" in crystal.text for crystal in await memory.crystals(limit=None))
+
+
+async def test_the_laws_are_checked_and_what_is_due_is_done_on_request(
+    client: httpx2.AsyncClient, memory: mica.Memory
+) -> None:
+    laws = await client.post("/status/laws")
+    ticked = await client.post("/status/tick")
+
+    assert "All laws hold" in laws.text
+    assert "crystallize" in ticked.headers["hx-trigger"]
+    assert {work.kind for work in await memory.planned()} >= {"crystallize", "evolve"}
+
+
+async def test_rows_after_a_position_are_only_the_new_ones(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
+    first = await client.get("/events/rows")
+    memory.mark("just now", tags="finding")
+
+    later = await client.get("/events/rows", params={"after": first.headers["mica-position"]})
+
+    assert later.text.count("<tr") == 1
+    assert "just now" in later.text
+    assert int(later.headers["mica-position"]) == int(first.headers["mica-position"]) + 1
+
+
+async def test_pages_need_a_token_and_a_foreign_origin_changes_nothing(
+    calling: object, access: Access, memory: mica.Memory
+) -> None:
+    """U-09."""
+    mark = (await memory.events(EventQuery(names=("mark",), limit=1)))[0]
+    assert callable(calling)
+
+    async with calling() as nobody, calling(access.tokens.make("t")[0], origin="http://evil.example") as foreign:
+        for address, *_ in PAGES:
+            assert (await nobody.get(address)).status_code == 401
+        answer = await foreign.post(f"/purge/{mark.id}", data={"number": str(mark.position)})
+
+    assert answer.status_code == 403
+    assert (await memory.event(mark.id)).name == "mark"
+
+
+async def test_a_token_of_one_space_sees_no_other(
+    calling: object, access: Access, house: House, memory: mica.Memory
+) -> None:
+    """U-09."""
+    assert callable(calling)
+
+    async with calling(access.tokens.make("t", spaces=("elsewhere",))[0]) as client:
+        answer = await client.get(f"/?space={house.default}")
+
+    assert answer.status_code == 403
+    assert "accountants" not in answer.text
+
+
+async def test_a_form_that_is_too_large_is_refused(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
+    mark = (await memory.events(EventQuery(names=("mark",), limit=1)))[0]
+
+    answer = await client.post(f"/retract/{mark.id}", data={"reason": "x" * 100_000})
+
+    assert (answer.status_code, "bytes" in answer.text) == (422, True)
+
+
+async def test_files_are_ours_and_nothing_outside_of_their_folder_is_served(client: httpx2.AsyncClient) -> None:
+    for path in ("mica.css", "mica.js", "icons.svg", "vendor/htmx-2.0.11.min.js", "fonts/inter.woff2"):
+        assert (await client.get(f"/static/{path}")).status_code == 200
+    for path in ("../app.py", "..%2fapp.py", "%2e%2e/app.py", "vendor/../../app.py"):
+        assert (await client.get(f"/static/{path}")).status_code in (404, 400)
+
+
+def test_pages_fetch_nothing_from_elsewhere_and_have_no_script_of_their_own() -> None:
+    for template in (FOLDER / "templates").rglob("*.html"):
+        text = template.read_text(encoding="utf-8")
+        assert not re.search(r"(src|href|action)=\"(https?:)?//", text), template
+        assert not re.search(r"<script(?![^>]*(src=|application/json))", text), template
+        assert not re.search(r"\son[a-z]+=", text), template
+        assert not re.search(r"\sstyle=", text), template
+        assert "|safe" not in text, template
+
+
+def test_no_file_that_browsers_are_sent_is_large() -> None:
+    for file in (FOLDER / "static").rglob("*"):
+        assert not file.is_file() or file.stat().st_size < 1_500_000, file

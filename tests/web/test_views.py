@@ -1,0 +1,367 @@
+"""What pages show, without any page: plain values over a memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+import mica
+from mica.model import EventQuery
+from mica.settings import Settings, TrailSettings
+from mica.store.ephemeral import EphemeralStore
+from mica.testing import HandClock
+from mica.testing.working import OPEN, work
+from mica.trails import Figures, Measured, Trail
+from mica.walks import Step, walks_of
+from mica.web.views import briefs, crystals, events, files, health, sources, today, trails, worth
+from mica.web.views.kept import Kept
+
+NOW = datetime(2026, 11, 13, 15, 0, tzinfo=UTC)
+GATES = TrailSettings()
+
+
+@pytest.fixture
+async def memory(home: Settings) -> AsyncIterator[mica.Memory]:
+    memory = mica.Memory(EphemeralStore(), settings=home, clock=HandClock(NOW))
+    await work(memory, now=NOW, weeks=3)
+    yield memory
+    await memory.close()
+
+
+@pytest.fixture
+async def empty(home: Settings) -> AsyncIterator[mica.Memory]:
+    memory = mica.Memory(EphemeralStore(), settings=home, clock=HandClock(NOW))
+    yield memory
+    await memory.close()
+
+
+def trail(**given: object) -> Trail:
+    step = Step(path="a.py", operation="read", at=NOW, event=mica.model.event_id(mica.model.writer_named("t"), 1))
+    whole: dict[str, object] = {
+        "key": "k",
+        "exact": "e",
+        "slug": "fix-login",
+        "shape": "fix-login",
+        "description": "",
+        "steps": (step,),
+        "first_at": NOW - timedelta(days=20),
+        "last_at": NOW - timedelta(days=1),
+        "state": "crystallized",
+        "version": 1,
+    }
+    return Trail(**(whole | given))  # type: ignore[arg-type]  # built from a mapping
+
+
+# -- Today ------------------------------------------------------------------------------------------------------
+
+
+async def test_today_tells_the_sessions_of_the_day_and_what_is_open(memory: mica.Memory) -> None:
+    day = await today.happened(memory, now=NOW)
+    still = await today.still_open(memory)
+
+    assert day is not None
+    assert day.is_today
+    assert [line.session for line in day.sessions] == ["now"]
+    assert (day.prompts, day.edits) == (1, 1)
+    assert sum(day.hours) > 0
+    assert [each.session for each in still.sessions] == ["now"]
+    assert {mark.text for mark in still.threads} == {text for text, _ in OPEN}
+
+
+async def test_a_quiet_day_shows_the_latest_one_that_had_work(memory: mica.Memory) -> None:
+    day = await today.happened(memory, now=NOW + timedelta(days=9))
+
+    assert day is not None
+    assert not day.is_today
+    assert day.begins_at <= NOW
+
+
+async def test_what_a_mark_fulfils_is_open_no_more(memory: mica.Memory) -> None:
+    asked = next(mark for mark in (await today.still_open(memory)).threads if "question" in mark.tags)
+
+    memory.mark("Only the accountants", parent=await memory.event(asked.id), relation="fulfills")
+
+    assert asked.id not in {mark.id for mark in (await today.still_open(memory)).threads}
+
+
+async def test_the_next_agents_brief_is_a_preview_that_leaves_no_receipt(memory: mica.Memory) -> None:
+    before = len(await briefs.receipts(memory))
+
+    told = await today.told_next(memory, now=NOW)
+
+    assert told.passages
+    assert len(await briefs.receipts(memory)) == before
+
+
+async def test_an_empty_space_has_nothing_on_any_page_and_says_so(empty: mica.Memory) -> None:
+    assert await today.is_empty(empty)
+    assert await today.happened(empty, now=NOW) is None
+    assert (await today.still_open(empty)).threads == ()
+    assert (await crystals.shelf(empty)).nodes == ()
+    assert (await trails.patterns(empty, gates=GATES, now=NOW)).trails == 0
+    assert (await files.drawn(empty)).spots == ()
+    assert (await events.latest(empty, events.Asked())).rows == ()
+    assert await briefs.receipts(empty) == []
+    assert (await sources.sources(empty)).answered == ()
+    assert "this space is empty" in (await health.health(empty, now=NOW)).advice[-1]
+
+
+# -- What it is worth -------------------------------------------------------------------------------------------
+
+
+async def test_live_figures_count_what_can_be_seen(memory: mica.Memory) -> None:
+    """A-28: active trails, hit rate, recognised tasks and wasted tokens; savings only by the hold-out."""
+    found = await worth.worth(memory, "week", now=NOW)
+
+    assert found.live.active_trails == len(await memory.trails.list(state="crystallized", limit=None))
+    assert found.live.hit_rate is not None
+    assert 0 < found.live.hit_rate <= 1
+    assert found.live.recognised is not None
+    assert found.live.recognised > 0.5
+    assert found.live.session == "now"
+    assert found.live.session_offers.offers <= 1
+
+
+async def test_a_period_tells_new_and_named_trails_waste_and_the_arms(memory: mica.Memory) -> None:
+    """A-29."""
+    found = await worth.worth(memory, "week", now=NOW)
+    every = walks_of(await memory.events(EventQuery(limit=None)))
+    within = [walk for walk in every if walk.at >= NOW - timedelta(days=7) and walk.offer and not walk.offer.held_out]
+    unused = [walk.offer.tokens for walk in within if walk.offer and not set(walk.offer.paths) & set(walk.touched)]
+
+    assert found.now.wasted == worth.Wasted(offers=len(within), unused=len(unused), tokens=sum(unused))
+    assert found.now.crystallized == len(await memory.events(EventQuery(names=("trail.crystallized",))))
+    assert found.report.arms.offered + found.report.arms.held_out > 0
+    assert not found.is_partial
+
+
+async def test_no_interval_is_claimed_where_an_arm_is_too_small(home: Settings) -> None:
+    memory = mica.Memory(EphemeralStore(), settings=home, clock=HandClock(NOW))
+    await work(memory, now=NOW, weeks=1, offers=False)
+
+    found = await worth.worth(memory, "day", now=NOW)
+
+    assert found.report.arms.tokens is None
+    assert found.report.arms.verdict == "Nothing was offered."
+    assert found.live.hit_rate is None
+    await memory.close()
+
+
+# -- Trails -----------------------------------------------------------------------------------------------------
+
+
+async def test_hot_paths_come_with_readiness_preferences_and_evolution(memory: mica.Memory) -> None:
+    """A-21."""
+    found = await trails.patterns(memory, gates=GATES, now=NOW)
+    weeks = await trails.evolution(memory, now=NOW)
+
+    assert 0 < len(found.hot) <= 10
+    assert found.hot[0].trail.score == max(each.trail.score for each in found.hot)
+    assert all(0 <= each.readiness.score <= 1 for each in found.hot)
+    agents = dict(zip(found.preferences.agents, found.preferences.rows[0][1], strict=True))
+    assert agents == {name: figures.runs for name, figures in found.preferences.rows[0][0].agents.items()} | {
+        name: 0 for name in agents if name not in found.preferences.rows[0][0].agents
+    }
+    assert [week.known for week in weeks] == sorted(week.known for week in weeks)
+    assert weeks[-1].known == found.trails
+
+
+def test_readiness_is_as_far_as_the_weakest_condition() -> None:
+    young = trail(runs=1, sessions=1, successes=1, version=0, state="observed")
+    ready = trail(runs=9, sessions=9, successes=9, version=0, state="hot")
+
+    assert trails.readiness(young, GATES).weakest.name == "walks"
+    assert trails.readiness(young, GATES).score == pytest.approx(1 / GATES.runs)
+    assert not trails.readiness(young, GATES).is_ready
+    assert trails.readiness(ready, GATES).score == 1
+    assert trails.readiness(ready, GATES).is_ready
+
+
+@pytest.mark.parametrize(
+    ("given", "kinds"),
+    [
+        ({"successes": 3, "failures": 1}, ["failing"]),
+        ({"successes": 4, "failures": 1}, []),
+        ({"measured": Measured(method="replay", sample=9, baseline_tokens=1_000, tokens=600)}, ["saves little"]),
+        ({"measured": Measured(method="replay", sample=9, baseline_tokens=1_000, tokens=400)}, []),
+        ({"last_at": NOW - timedelta(days=25)}, ["cooling"]),
+        ({"last_at": NOW - timedelta(days=10)}, []),
+        ({"last_at": NOW - timedelta(days=55), "state": "cooling"}, ["cooling"]),
+        ({"version": 0, "state": "hot", "runs": 3, "sessions": 2}, ["new"]),
+        ({"successes": 1, "failures": 9, "state": "archived"}, []),
+    ],
+)
+def test_warnings_tell_of_failing_wasteful_cooling_and_new_trails(given: dict[str, object], kinds: list[str]) -> None:
+    """A-36."""
+    assert [each.kind for each in trails.warnings([trail(**given)], now=NOW, gates=GATES)] == kinds
+
+
+def test_a_preference_that_changed_is_told_with_both_periods() -> None:
+    """A-29."""
+    matrix = trails.preferred([trail(agents={"codex": Figures(runs=2), "gemini": Figures(runs=5)})])
+
+    assert matrix.agents == ("gemini", "codex")
+    assert matrix.rows[0][1] == (5, 2)
+    assert matrix.most == 5
+
+
+async def test_the_map_counts_turns_by_folder_and_names_the_trails_through_a_file(memory: mica.Memory) -> None:
+    found = await files.drawn(memory)
+    leaves = list(_leaves(found.spots))
+
+    assert sum(spot.value for spot in found.spots) == sum(leaf.value for leaf in leaves)
+    session = next(leaf for leaf in leaves if leaf.path == "auth/session.py")
+    assert {found.ways[number].name for number in session.trails} >= {"nav:fix-login-session"}
+
+
+def _leaves(spots: tuple[files.Spot, ...]) -> list[files.Spot]:
+    return [leaf for spot in spots for leaf in (_leaves(spot.children) if spot.children else [spot])]
+
+
+# -- Crystals ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_hierarchy_opens_down_to_marks(memory: mica.Memory) -> None:
+    """B-32."""
+    shelf = await crystals.shelf(memory)
+    node = next(each for each in shelf.nodes if each.level == "week")
+
+    seen = [node.level]
+    while node.level != "mark":
+        node = (await crystals.below(memory, node.id))[0]
+        seen.append(node.level)
+
+    assert seen == ["week", "day", "session", "mark"]
+    assert shelf.session == "now"
+    assert shelf.session_marks > 0
+
+
+async def test_a_crystal_shows_each_statement_with_the_marks_it_cites(memory: mica.Memory) -> None:
+    crystal = (await memory.crystals(level="session"))[0]
+
+    found = await crystals.detail(memory, crystal.id)
+
+    assert [each.text for each in found.statements] == [each.text for each in crystal.statements]
+    assert [[event.id for event in each.cited] for each in found.statements] == [
+        list(each.sources) for each in crystal.statements
+    ]
+    assert found.is_live
+
+
+async def test_a_retracted_crystal_is_shown_as_one(memory: mica.Memory) -> None:
+    crystal = (await memory.crystals(level="session"))[0]
+
+    await memory.retract(crystal.id, reason="wrong")
+
+    assert not (await crystals.detail(memory, crystal.id)).is_live
+
+
+# -- Events and chains ------------------------------------------------------------------------------------------
+
+
+async def test_a_tail_takes_up_after_the_last_position_and_obeys_its_filters(memory: mica.Memory) -> None:
+    asked = events.Asked(names="mark", agent="codex")
+    tail = await events.latest(memory, asked)
+    with memory.context(agent="codex"):
+        memory.mark("a new one")
+        memory.emit("file.read", {"path": "x.py"})
+    memory.mark("of somebody else")
+
+    later = await events.later(memory, asked, after=tail.position)
+
+    assert [row.said for row in later.rows] == ["a new one"]
+    assert {row.name for row in tail.rows} == {"mark"}
+
+
+async def test_a_tail_that_was_away_long_is_shown_the_last_events_only(empty: mica.Memory) -> None:
+    for number in range(events.BEHIND_MAX + 50):
+        empty.emit("tick", {"text": str(number)})
+
+    later = await events.later(empty, events.Asked(), after=0)
+
+    assert len(later.rows) == events.ROWS_MAX
+    assert later.rows[0].said == str(events.BEHIND_MAX + 49)
+
+
+async def test_a_chain_is_a_tree_in_order_with_times_since_its_beginning(memory: mica.Memory) -> None:
+    walk = (await memory.events(EventQuery(session="now", names=("mark",))))[0]
+
+    chain = await events.chain_of(memory, walk)
+
+    assert chain.events == len(await memory.chain(walk))
+    assert chain.links[0].row.id == walk.id
+    assert chain.links[0].is_asked
+    assert [link.indent for link in chain.links][:2] == [0, 1]
+    assert all(link.after_s >= 0 for link in chain.links)
+
+
+def test_filters_come_from_an_address_and_unknown_ones_are_left_out() -> None:
+    asked = events.Asked.of({"names": "file.*, mark", "errors": "1", "bundle": "nonsense", "space": "x"})
+
+    assert asked.query() == EventQuery(names=("file.*", "mark"), errors=True, limit=events.ROWS_MAX)
+    assert asked.bundle == ""
+    assert asked.is_narrowed
+
+
+# -- Briefs, health, what is kept ---------------------------------------------------------------------------------
+
+
+async def test_every_line_of_a_receipt_leads_to_its_source(memory: mica.Memory) -> None:
+    listed = await briefs.receipts(memory)
+
+    found = await briefs.explained(memory, listed[0].id)
+
+    assert found is not None
+    assert len(found.why.because) == listed[0].lines
+    assert all(line.evidence for line in found.why.because)
+
+
+async def test_an_event_of_somebody_else_named_brief_is_no_receipt(memory: mica.Memory) -> None:
+    ref = memory.emit("brief", {"passages": "none"})
+
+    assert await briefs.explained(memory, ref.id) is None
+    assert ref.id not in {each.id for each in await briefs.receipts(memory)}
+
+
+async def test_health_tells_what_is_due_and_what_failed(memory: mica.Memory) -> None:
+    memory.emit("job.failed", {"kind": "evolve", "text": "no space left"}, error=True)
+    await memory.tick()
+
+    found = await health.health(memory, now=NOW)
+
+    assert {each.kind for each in found.work} == {"crystallize", "evolve"}
+    assert [event.data["text"] for event in found.ours] == ["no space left"]
+    assert any("failed in the last week" in line for line in found.advice)
+    assert await health.laws(memory) == []
+
+
+async def test_what_takes_long_is_counted_once_until_the_log_has_grown_and_a_while_has_passed() -> None:
+    clock = HandClock()
+    kept: Kept[int] = Kept(fresh_s=10, clock=clock.monotonic)
+    counted = 0
+
+    async def count() -> int:
+        nonlocal counted
+        counted += 1
+        return counted
+
+    assert [await kept.get("a", 1, count) for _ in range(3)] == [1, 1, 1]
+    clock.move(seconds=60)
+    assert await kept.get("a", 1, count) == 1  # the log is as it was
+    assert await kept.get("a", 2, count) == 2
+    assert await kept.get("a", 3, count) == 2  # it has grown, just now
+    kept.forget()
+    assert await kept.get("a", 3, count) == 3
+
+
+async def test_a_purged_event_is_shown_without_its_content(memory: mica.Memory) -> None:
+    mark = (await memory.events(EventQuery(names=("mark",), limit=1)))[0]
+
+    await memory.purge(ids=[mark.id])
+
+    row = events.row_of(await memory.event(mark.id))
+    assert row.said == "purged"
+    assert msgspec.json.encode(row).find(b"discounts") == -1
