@@ -208,7 +208,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     server: ServerSettings = ServerSettings()
     token: Secret | None = None  # for a store that is a server, from MICA_TOKEN
     sources: dict[str, dict[str, object]] = {}  # by name, as written: each driver knows what its table may hold
+    file: Path | None = None  # that these settings were read from; relative paths in it start at its folder
     keys: dict[str, Secret] = {}  # of the providers that are named, from their variables
+    variables: dict[str, Secret] = {}  # that the tables of sources name, with what they hold
     semantic: Literal["auto", "on", "off"] = "auto"  # whether meaning counts in search; auto: when it is installed
     time_zone: str | None = None  # by which days and weeks are told, as in Europe/Berlin; None: this machine's
     carrier: dict[str, str] = {}  # trace fields that the parent process handed down
@@ -226,7 +228,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 CARRIER = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
-FROM_ENVIRONMENT = ("carrier", "keys", "token")  # what no file sets
+FROM_ENVIRONMENT = ("carrier", "file", "keys", "token", "variables")  # what no file sets
 
 
 def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
@@ -252,7 +254,11 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
         settings.zone()
         token = environment.get("MICA_TOKEN")
         return msgspec.structs.replace(
-            settings, keys=_keys(settings.models, environment), token=Secret(token) if token else None
+            settings,
+            file=path if given else None,
+            keys=_keys(settings.models, environment),
+            token=Secret(token) if token else None,
+            variables=_variables(settings.sources, environment),
         )
     except msgspec.ValidationError as error:
         raise InvalidSettings(f"{_origin(str(error), environment) or path}: {error}") from error
@@ -267,6 +273,17 @@ def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, S
         if value := environment.get(variable):
             keys[provider] = Secret(value)
     return keys
+
+
+def _variables(sources: Mapping[str, Mapping[str, object]], environment: Mapping[str, str]) -> dict[str, Secret]:
+    """What the variables hold that sources name: by `dsn_env`, `headers_env` and `env`; of no others."""
+    found: dict[str, Secret] = {}
+    for table in sources.values():
+        for key, value in table.items():
+            if key == "env" or key.endswith("_env"):
+                named = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+                found |= {str(name): Secret(environment[str(name)]) for name in named if str(name) in environment}
+    return found
 
 
 def key_variable(provider: str) -> str:

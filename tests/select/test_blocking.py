@@ -35,19 +35,54 @@ async def test_what_the_work_raises_reaches_the_caller() -> None:
 
 
 async def test_a_hung_source_is_given_no_more_threads_and_others_go_on() -> None:
-    """K-27: a hung source costs nothing but itself."""
-    pool = Pool(threads_max=3, per_source_max=2)
+    """K-27: a hung source costs nothing but itself, also where it has every thread of the pool."""
+    pool = Pool(threads_max=2, per_source_max=2)
     release = threading.Event()
     hung = [asyncio.ensure_future(pool.run("hung", release.wait)) for _ in range(2)]
     await asyncio.sleep(0)
+    for each in hung:
+        each.cancel()
+    await asyncio.wait(hung)
 
     with pytest.raises(SourceFailed, match="2 calls have not come back"):
         await pool.run("hung", lambda: True)
     assert await pool.run("app", lambda: 42) == 42
 
     release.set()
-    assert await asyncio.gather(*hung) == [True, True]
+    while pool.hanging("hung"):
+        await pool.run("app", lambda: True)
     assert await pool.run("hung", lambda: 7) == 7
+    pool.close()
+
+
+async def test_calls_of_a_busy_source_wait_for_their_turn() -> None:
+    """K-27: twenty questions at once, and no more than two threads."""
+    pool = Pool(threads_max=8, per_source_max=2)
+    together, most = 0, 0
+    lock = threading.Lock()
+    meet = threading.Barrier(2)
+
+    def work() -> None:
+        nonlocal together, most
+        with lock:
+            together += 1
+            most = max(most, together)
+        meet.wait()
+        with lock:
+            together -= 1
+
+    await asyncio.gather(*(pool.run("app", work) for _ in range(20)))
+
+    assert most == 2
+    pool.close()
+
+
+async def test_a_call_that_ends_its_iteration_wrongly_is_an_error() -> None:
+    pool = Pool()
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await pool.run("app", lambda: next(iter(())))
+
     pool.close()
 
 

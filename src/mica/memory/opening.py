@@ -32,6 +32,7 @@ class Memory(Keeping):
         self._is_closed = True
         try:
             await self._scheduler.close()
+            await self.sources.close()
             if self._models is not None:
                 await self._models.close()
             await self._ageing.close()
@@ -81,7 +82,11 @@ class Opening:
         target = self._target if self._target is not None else settings.store
         store = await open_store(target, settings=settings, must_exist=self._must_exist)
         hooks = hooks_of(target, settings)
-        memory = Memory(store, settings=settings, clock=self._clock, encoder=encoder, hooks=hooks)
+        try:
+            memory = Memory(store, settings=settings, clock=self._clock, encoder=encoder, hooks=hooks)
+        except BaseException:
+            await store.close()
+            raise
         await memory.learn_purges()
         return memory
 

@@ -1,17 +1,20 @@
 """Threads for sources that block: few, and a hung one costs nothing but itself.
 
 The threads are daemons: one that hangs in a driver for ever does not keep the process from ending. A source may hold
-a few of them at once; one whose calls do not come back is told so instead of being given the threads of others.
+a few of them at once; its other calls wait for their turn. Calls that nobody waits for any more and that do not come
+back are told of: their source is not asked again, and other sources are given threads in place of theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
+from importlib import import_module
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -20,21 +23,26 @@ from mica.errors import SourceFailed
 R = TypeVar("R")
 
 THREADS_MAX = 8  # of one pool; sources wait for disks and sockets, not for a core
-PER_SOURCE_MAX = 4  # of those, so that one hung source leaves room for the others
+PER_SOURCE_MAX = 4  # of those, so that a busy source leaves room for the others
 Work = Callable[[], None]
 
 
 class Pool:
-    """A bounded number of threads, started when they are needed."""
+    """A bounded number of threads, started when they are needed. Used from one event loop."""
 
     def __init__(self, threads_max: int = THREADS_MAX, *, per_source_max: int = PER_SOURCE_MAX) -> None:
         self._threads_max = threads_max
         self._per_source_max = per_source_max
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._running: Counter[str] = Counter()  # calls of each source, those that nobody waits for among them
-        self._lock = threading.Lock()
+        self._threads = 0
+        self._calls = 0  # that wait for a thread or have one
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._left: Counter[str] = Counter()  # calls of each source that nobody waits for, and that have not come back
         self._is_closed = False
+
+    def hanging(self, source: str) -> int:
+        """How many calls of a source have not come back though nobody waits for them."""
+        return self._left[source]
 
     async def run(self, source: str, work: Callable[[], R]) -> R:
         """What `work` returns, done in a thread; raises what it raises.
@@ -42,16 +50,31 @@ class Pool:
         Whoever is cancelled stops waiting at once; the call ends on its own. Raises SourceFailed when too many calls
         of this source have not come back.
         """
+        if self._left[source] >= self._per_source_max:
+            raise SourceFailed(source, f"{self._left[source]} calls have not come back; it is not asked again")
+        turn = self._turns.setdefault(source, asyncio.Semaphore(self._per_source_max))
+        await turn.acquire()
+        if self._is_closed:
+            turn.release()
+            raise SourceFailed(source, "it is closed; open the memory again")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[R] = loop.create_future()
         here = copy_context()
+        is_left = is_back = False
 
         def settle(result: R | None, error: BaseException | None) -> None:
-            if not answer.done():
-                if error is None:
-                    answer.set_result(result)  # type: ignore[arg-type]  # None only beside an error
-                else:
-                    answer.set_exception(error)
+            nonlocal is_back
+            is_back = True
+            self._calls -= 1
+            self._left[source] -= is_left
+            turn.release()
+            self._fit()
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(result)  # type: ignore[arg-type]  # None only beside an error
+            else:  # no future takes a StopIteration
+                answer.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)
 
         def call() -> None:
             result: R | None = None
@@ -61,34 +84,49 @@ class Pool:
                     result = here.run(work)
             except BaseException as error:  # noqa: BLE001 - handed to whoever waits
                 failure = error
-            with self._lock:
-                self._running[source] -= 1
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(settle, result, failure)
 
-        with self._lock:
-            if self._is_closed:
-                raise SourceFailed(source, "it is closed")
-            if self._running[source] >= self._per_source_max:
-                raise SourceFailed(source, f"{self._running[source]} calls have not come back; it is not asked again")
-            self._running[source] += 1
-            if len(self._threads) < min(self._threads_max, self._running.total()):
-                self._start()
+        self._calls += 1
         self._queue.put(call)
-        return await answer
+        self._fit()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if not is_back:
+                is_left = True
+                self._left[source] += 1
+                self._fit()
+            raise
 
-    def _start(self) -> None:
-        thread = threading.Thread(target=self._work, name="mica-source", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+    def _fit(self) -> None:
+        """Start threads that calls wait for, one more for each that hangs; end those that are not needed for that."""
+        most = self._threads_max + self._left.total()
+        while self._threads < min(self._calls, most) and not self._is_closed:
+            self._threads += 1
+            threading.Thread(target=self._work, name="mica-source", daemon=True).start()
+        while self._threads > most:
+            self._threads -= 1
+            self._queue.put(None)
 
     def _work(self) -> None:
         while (work := self._queue.get()) is not None:
             work()
+            del work  # what it holds goes now, and not with the next call
 
     def close(self) -> None:
         """Let the threads end; one that hangs is left behind."""
-        with self._lock:
-            self._is_closed = True
-            for _ in self._threads:
-                self._queue.put(None)
+        self._is_closed = True
+        while self._threads:
+            self._threads -= 1
+            self._queue.put(None)
+
+
+async def imported(pool: Pool, source: str, module: str, *, extra: str) -> None:
+    """Import what a source needs without holding the loop. Raises SourceFailed when it is not installed."""
+    if module in sys.modules:
+        return
+    try:
+        await pool.run(source, lambda: import_module(module))
+    except ModuleNotFoundError as error:
+        raise SourceFailed(source, f"it needs {error.name}; install mica[{extra}]") from error

@@ -1,0 +1,302 @@
+"""PostgreSQL of an application: one query in a read-only transaction, through a small pool that reconnects."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from mica.errors import SourceFailed
+from mica.select.blocking import imported
+from mica.select.fragments import RANK_DATABASE, Concept
+from mica.select.sources.mapping import Row, Told
+from mica.select.sources.sqlite import Parameters, Query
+from mica.select.sources.tables import About, Around, Asking, DeclaredSource, Explained, SourceTable
+from mica.settings import Secret
+
+if TYPE_CHECKING:
+    import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
+    from asyncpg.prepared_stmt import PreparedStatement
+
+    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+    Connection: TypeAlias = PoolConnectionProxy[asyncpg.Record]
+    Statement: TypeAlias = PreparedStatement[asyncpg.Record]
+
+CONNECTIONS_MAX = 4  # to one server, for all sources that ask it; many processes share a server whose default is 100
+CONNECT_S = 10  # for a new connection, in the background: whoever asks does not wait for it longer than its time
+END_S = 2  # for a server to take back what was cancelled; then the connection is thrown away
+BATCH = 25  # rows that come at once, after which their bytes are counted
+BYTES_MAX = 1_000_000  # of one answer; the time limit bounds what one row may bring
+
+
+class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
+    """A query to a server."""
+
+    query: Query
+    parameters: Parameters = ("{id}",)
+    dsn: Annotated[Secret, About(description='"postgresql://user@host/database"')] | None = None
+    dsn_env: Annotated[str, About(min_length=1, description="the name of a variable that holds the address")] | None = (
+        None
+    )
+    bytes_max: Annotated[int, About(ge=1, description="a number of bytes")] = BYTES_MAX
+
+
+class Server:
+    """The pool to one address, shared by the sources that ask it, and ended with the last of them."""
+
+    def __init__(self, dsn: Secret) -> None:
+        self._dsn = dsn
+        self._pool: Pool | None = None
+        self._users = 0
+        self._ending: set[asyncio.Task[None]] = set()
+        self.place = _place(dsn.reveal())
+
+    def join(self) -> None:
+        self._users += 1
+
+    async def connection(self) -> Connection:
+        """A connection. Making one goes on when nobody waits any more, so that the next finds it."""
+        pool = await self._opened()
+        acquiring = asyncio.ensure_future(pool.acquire(timeout=CONNECT_S))
+        try:
+            return await asyncio.shield(acquiring)
+        except asyncio.CancelledError:
+            acquiring.add_done_callback(self._not_needed)
+            raise
+
+    async def _opened(self) -> Pool:
+        if self._pool is None:
+            import asyncpg
+
+            pool = asyncpg.create_pool(
+                self._dsn.reveal(),
+                min_size=0,
+                max_size=CONNECTIONS_MAX,
+                reset=_rolled_back,
+                statement_cache_size=0,  # a pooler in transaction mode may give each transaction another process
+                timeout=CONNECT_S,
+            )
+            await pool  # which connects nowhere yet
+            self._pool = self._pool or pool
+        return self._pool
+
+    def _not_needed(self, acquiring: asyncio.Future[Connection]) -> None:
+        if not acquiring.cancelled() and acquiring.exception() is None:
+            self.leave_behind(acquiring.result())
+
+    def leave_behind(self, connection: Connection) -> None:
+        """Let others use a connection when the server has ended what runs on it; nobody waits for that."""
+        ending = asyncio.ensure_future(self.give_back(connection))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def give_back(self, connection: Connection) -> None:
+        """Let others use a connection."""
+        from mica.store.postgres_server import FAILURES
+
+        if self._pool is not None:
+            with suppress(*FAILURES, TimeoutError):  # then the pool has thrown the connection away
+                await self._pool.release(connection, timeout=END_S)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every connection is in use."""
+        pool = self._pool
+        return pool is not None and pool.get_size() >= CONNECTIONS_MAX and not pool.get_idle_size()
+
+    async def leave(self) -> None:
+        self._users -= 1
+        if self._users > 0 or self._pool is None:
+            return
+        pool, ending = self._pool, set(self._ending)
+        if ending:
+            await asyncio.wait(ending)
+        self._pool = None
+        try:
+            await asyncio.wait_for(pool.close(), END_S)
+        except TimeoutError:
+            pool.terminate()
+
+
+async def _rolled_back(connection: object) -> None:
+    """End the transaction in which everything was read; nothing else outlives it on a connection."""
+    await connection.execute("ROLLBACK")  # type: ignore[attr-defined]  # the pool's own connection
+
+
+class PostgresSource(DeclaredSource):
+    """A server that is only read: every query runs in a read-only transaction with a time limit of the server's own."""
+
+    driver = "postgres"
+    rank = RANK_DATABASE
+    table: PostgresTable
+
+    def __init__(self, name: str, table: PostgresTable, around: Around, *, server: Server | None) -> None:
+        """Without a server every question says that the variable which should name it is not set."""
+        super().__init__(name, table, around)
+        self._server = server
+        self._parameters = [Asking(text) for text in table.parameters]
+        self._is_closed = False
+        if server is not None:
+            server.join()
+
+    @property
+    def place(self) -> str:
+        return f"PostgreSQL at {self._server.place if self._server else f'the address in {self.table.dsn_env}'}"
+
+    @property
+    def hint(self) -> str:
+        is_full = self._server is not None and self._server.is_full
+        return f"all {CONNECTIONS_MAX} connections to it are in use" if is_full else super().hint
+
+    async def told(self, concept: Concept, *, now: datetime) -> Told:
+        bound = [asking.of(concept) for asking in self._parameters]
+        rows, missing = await self._asked(self.table.query, bound)
+        told = self.saying.fragments((Row(row, concept) for row in rows), now=now, where="row ")
+        return Told(told.fragments, told.missing + missing)
+
+    async def _asked(self, query: str, bound: Sequence[str]) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+        """The first rows, and what was left out. Raises SourceFailed."""
+        if self._is_closed:
+            raise SourceFailed(self.name, "it is closed; open the memory again")
+        server = self._server
+        if server is None:
+            raise SourceFailed(
+                self.name, f"the variable {self.table.dsn_env!r} that dsn_env names is not set; export it"
+            )
+        await imported(self.pool, self.name, "asyncpg", extra="postgres")
+        from mica.store.postgres_server import FAILURES, LOST
+
+        try:
+            try:
+                return await self._read(server, query, bound)
+            except LOST as error:
+                if isinstance(error, TimeoutError | ConnectionRefusedError | FileNotFoundError):
+                    raise  # it is away; a second try would only take time
+                return await self._read(server, query, bound)  # a connection that died while nobody used it
+        except TimeoutError:
+            raise
+        except FAILURES as error:
+            raise SourceFailed(self.name, self._told_of(error)) from error
+
+    async def _read(
+        self, server: Server, query: str, bound: Sequence[str]
+    ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+        connection = await server.connection()
+        try:
+            answer = await self._fetched(connection, query, bound)
+        except BaseException:
+            server.leave_behind(connection)
+            raise
+        await server.give_back(connection)
+        return answer
+
+    async def _fetched(
+        self, connection: Connection, query: str, bound: Sequence[str]
+    ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+        limit_ms = max(1, int(self.table.timeout_s * 1_000))
+        await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}")
+        statement = await connection.prepare(query, name="")
+        cursor = await statement.cursor(*self._converted(statement, bound))
+        rows: list[dict[str, object]] = []
+        most, size_bytes = self.declared.fragments_max, 0
+        is_more = True
+        while is_more:
+            wanted = min(BATCH, most + 1 - len(rows))
+            batch = await cursor.fetch(wanted)
+            is_more = len(batch) == wanted
+            for record in batch:
+                size_bytes += sum(len(value) for value in record.values() if isinstance(value, str | bytes))
+                if size_bytes > self.table.bytes_max:
+                    return rows, (f"rows after the first {len(rows)} go beyond bytes_max = {self.table.bytes_max:,}",)
+                if len(rows) == most:
+                    return rows, (self.cut("rows"),)
+                rows.append(dict(record))
+        return rows, ()
+
+    def _converted(self, statement: Statement, bound: Sequence[str]) -> list[object]:
+        """Texts as the types that the query's parameters have. Raises SourceFailed."""
+        wanted = statement.get_parameters()
+        if len(wanted) != len(bound):
+            raise SourceFailed(
+                self.name,
+                f"the query has {len(wanted)} parameters, and `parameters` names {len(bound)}; make them match",
+            )
+        values: list[object] = []
+        for number, (kind, text) in enumerate(zip(wanted, bound, strict=True), start=1):
+            convert = _NUMBERS.get(kind.name)
+            try:
+                values.append(text if convert is None else convert(text))
+            except (ValueError, InvalidOperation) as error:
+                raise SourceFailed(
+                    self.name,
+                    f"${number} is of type {kind.name}, and the concept has {text!r:.60} for it; narrow `concepts`",
+                ) from error
+        return values
+
+    def _told_of(self, error: BaseException) -> str:
+        """PostgreSQL's error in our words, with what to do. Nothing of the address but host and database is said."""
+        import asyncpg
+
+        said = str(error).partition("\n")[0] or type(error).__name__
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            return f"the query does more than read, and PostgreSQL refused it ({said}); give one SELECT"
+        if isinstance(error, asyncpg.QueryCanceledError):
+            return f"the query took longer than timeout_s = {self.table.timeout_s:g}; add an index, or ask for less"
+        if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidPasswordError):
+            return f"{self.place} refuses the user ({said}); check the address in dsn_env or dsn"
+        if isinstance(error, asyncpg.InsufficientPrivilegeError):
+            return f"{self.place}: {said}; grant SELECT to its user"
+        if isinstance(error, asyncpg.DataError):
+            return f"a parameter does not fit the query: {said}; cast it, as in $1::text"
+        if isinstance(
+            error, asyncpg.CannotConnectNowError | asyncpg.TooManyConnectionsError | OSError | asyncpg.InterfaceError
+        ):
+            return f"{self.place} does not answer ({type(error).__name__}); is it running?"
+        if isinstance(error, asyncpg.PostgresConnectionError | asyncpg.OperatorInterventionError):
+            return f"{self.place} ended the connection ({said}); is it restarting?"
+        return f"PostgreSQL refuses the query: {said}; try it with psql"
+
+    def explained(self, concept: Concept) -> Explained:
+        bound = {f"${number}": asking.of(concept) for number, asking in enumerate(self._parameters, start=1)}
+        return self._explained(self.table.query, bound)
+
+    async def check(self) -> str:
+        rows, _ = await self._asked("SELECT current_database()::text AS database, version() AS version", ())
+        return f"{str(rows[0]['version']).partition(' on ')[0]}, database {rows[0]['database']}"
+
+    async def close(self) -> None:
+        if not self._is_closed and self._server is not None:
+            await self._server.leave()
+        self._is_closed = True
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):  # int() takes 1_000 and digits of every script
+        raise ValueError(text)
+    return int(text)
+
+
+_NUMBERS: dict[str, Callable[[str], object]] = {
+    "int2": _whole,
+    "int4": _whole,
+    "int8": _whole,
+    "float4": float,
+    "float8": float,
+    "numeric": Decimal,
+}
+
+
+def _place(dsn: str) -> str:
+    """Host and database of an address. Passwords may stand in several parts of it, so nothing else is taken."""
+    try:
+        parts = urlsplit(dsn)
+        host = parts.hostname or parse_qs(parts.query).get("host", ["localhost"])[0]
+        return f"{host}{f':{parts.port}' if parts.port else ''}/{unquote(parts.path.lstrip('/'))}"
+    except ValueError:
+        return "an address that cannot be read"

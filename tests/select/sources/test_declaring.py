@@ -1,0 +1,122 @@
+"""Tables of the settings: what is wrong in one is said with its file, table, key, value and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mica
+from mica.errors import InvalidSettings
+from mica.select.sources.registry import Sources
+from mica.testing.sources import ABOUT, declared
+
+Declare = Callable[..., Sources]
+PASSWORD = "hunter" + "2"
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ('driver = "postgre"', r'driver = \'postgre\' is not known; did you mean "postgres"\?'),
+        ('driver = "oracle"', r"driver = 'oracle' is not known; use one of postgres, sqlite, json, jsonl, http, mcp"),
+        ('path = "x.json"', "has no driver; use one of"),
+        ('driver = "json"', r"the key 'path' is missing; give a file"),
+        ('driver = "json"\npath = 3', r"path = 3 cannot be used \(Expected `str`, got `int`\); give a file"),
+        (
+            'driver = "json"\npath = "x"\nrank = "high"',
+            r"rank = 'high' cannot be used \(Expected `int \| null`, got `str`\); give a whole number, 0",
+        ),
+        ('driver = "json"\npath = "x"\nrank = -1', r"rank = -1 cannot be used .*; give a whole number"),
+        ('driver = "json"\npath = "x"\npth = "y"', r"there is no key 'pth'; did you mean path\?"),
+        ('driver = "json"\npath = "x"\nquery = "y"', r"there is no key 'query'; use .*concepts"),
+        ('driver = "json"\npath = "x"\nconcepts = "a"', r"concepts = 'a' cannot be used .*; give patterns of concepts"),
+        ('driver = "json"\npath = "x"\nconcepts = []', r"concepts = \[\] cannot be used .*; give patterns of concepts"),
+        ('driver = "json"\npath = "x"\nconcepts = ["a:b"]', "'a:b' covers no concept"),
+        ('driver = "json"\npath = "x"\ntime_share = 2', r"time_share = 2 cannot be used .*; give a share"),
+        (
+            'driver = "json"\npath = "x"\nselect = "judgments"',
+            r"select = 'judgments' cannot be used .*; give a JSONPath",
+        ),
+        ('driver = "json"\npath = "x{what}"', r"there is no \{what\} in a concept; use \{domain\}, \{type\}, \{id\}"),
+        ('driver = "json"\npath = "x"\nfragment = { tekst = "a" }', r"no key 'fragment.tekst'; did you mean text\?"),
+        ('driver = "json"\npath = "x"\nfragment = { text = "{a" }', r"text = '\{a': '\{' at character 1 stands alone"),
+        (
+            'driver = "json"\npath = "x"\nfragment = { confidence = true }',
+            r"fragment\.confidence = True cannot be used",
+        ),
+        ('driver = "sqlite"\npath = "x"', "the key 'query' is missing; give one SELECT"),
+        ('driver = "postgres"\nquery = "SELECT 1"', 'give dsn_env = "NAME" of a variable, or dsn'),
+        ('driver = "http"\nurl = "ftp://x"', r"url = … cannot be used .*; give an address"),
+        ('driver = "http"\nurl = "http://{id}.example.org/"', "must name its host"),
+        ('driver = "mcp"\ntool = "x"', r'give command = \["program", …\] or url'),
+        ('driver = "mcp"\ncommand = ["x"]', 'give tool = "name" or resource = "address"'),
+        ('driver = "python"\nentry = "nothing"', r"entry = 'nothing' cannot be used .*; give \"module:function\""),
+    ],
+)
+def test_a_mistake_names_file_table_key_value_and_remedy(table: str, reason: str, tmp_path: Path) -> None:
+    """C-01: sources are declared without code, so what is declared wrongly must say how to do it right."""
+    with pytest.raises(InvalidSettings, match=rf"config\.toml: \[sources\.shop\]: .*{reason}"):
+        declared(f"[sources.shop]\n{table}\n", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[sources.shop", "sources = 3", "[sources]\nshop = 3", "\x00", '[sources.shop]\na = "']
+)
+def test_malformed_settings_are_named(text: str, tmp_path: Path) -> None:
+    """Bad input: malformed TOML."""
+    with pytest.raises(InvalidSettings, match=r"config\.toml"):
+        declared(text, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        f'driver = "postgres"\nquery = "SELECT 1"\ndsn = "mysql://me:{PASSWORD}@host/x"',
+        f'driver = "postgres"\nquery = 3\ndsn = "postgresql://me:{PASSWORD}@host/x"',
+        f'driver = "http"\nurl = "http://me:{PASSWORD}@host/"',
+        f'driver = "http"\nurl = "ftp://me:{PASSWORD}@host/"',
+        f'driver = "http"\nurl = "http://host/"\nheaders = {{ Authorization = ["{PASSWORD}"] }}',
+        f'driver = "http"\nurl = "http://host/"\nheaders = {{ Authorization = "{PASSWORD}é" }}',
+        f'driver = "mcp"\ntool = "x"\nurl = "http://me:{PASSWORD}@host/mcp"',
+    ],
+)
+def test_no_mistake_shows_a_secret(table: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        declared(f"[sources.shop]\n{table}\n", folder=tmp_path)
+
+    assert PASSWORD not in str(caught.value)
+
+
+def test_variables_are_taken_from_the_environment_and_shown_nowhere(declare: Declare) -> None:
+    sources = declare(
+        '[sources.a]\ndriver = "postgres"\nquery = "SELECT 1"\ndsn_env = "SHOP_DSN"\n'
+        '[sources.b]\ndriver = "http"\nurl = "http://host/{id}?key=1"\n'
+        'headers_env = { Authorization = "SHOP_TOKEN" }\n',
+        SHOP_DSN=f"postgresql://me:{PASSWORD}@db.example.org:5433/shop?password={PASSWORD}",
+        SHOP_TOKEN=f"Bearer {PASSWORD}",
+    )
+
+    asked = sources.explain(ABOUT)
+
+    assert [each.place for each in asked] == ["PostgreSQL at db.example.org:5433/shop", "http://host/{id}"]
+    assert asked[1].asks == "GET http://host/abc123"
+    assert asked[1].parameters == {"header Authorization": "from $SHOP_TOKEN"}
+    assert PASSWORD not in repr(asked)
+    assert PASSWORD not in repr([vars(source) for source in sources])
+
+
+async def test_a_memory_says_at_once_what_is_wrong_with_its_sources(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[sources.shop]\ndriver = "json"\n')
+    settings = mica.load_settings({"HOME": str(tmp_path), "MICA_CONFIG": str(file)})
+
+    with pytest.raises(InvalidSettings, match="the key 'path' is missing"):
+        await mica.open(tmp_path / "space.db", settings=settings)
+
+
+def test_sources_keep_the_order_of_their_tables(declare: Declare) -> None:
+    sources = declare('[sources.z]\ndriver = "memory"\n[sources.a]\ndriver = "memory"\n')
+
+    assert [source.declared.name for source in sources] == ["z", "a"]
