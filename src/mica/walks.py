@@ -6,6 +6,7 @@ replay walks again, so all three see the same steps (K-03).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -36,7 +37,12 @@ OFFER = "offer"  # paths that a prompt was answered with, or would have been: {"
 OUTCOME = "task.outcome"  # what somebody said of a task: {"outcome": "success", "reason": …}
 # What walks are read from.
 WALKED = (MARK, RETRACTED, STARTED, TURN, COMMAND, SHELL, ANSWER, OFFER, OUTCOME, *STEPS)
+WORKFLOW = "adw_"  # the task of a build workflow says its own kind
 OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "partial", "unknown")
+
+
+WORKFLOW_CHARACTERS_MAX = 60  # a trail may be called so
+_NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +107,12 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
         """The files it read or changed, each once, in the order of first access; searches lead, they do not touch."""
         steps = (step for step in self.steps if step.operation in ("read", "edit", "create") and not step.failed)
         return tuple(dict.fromkeys(step.path for step in steps))
+
+
+def workflow_task(name: str) -> str:
+    """What the context of a build workflow's task says: `adw_` and the kind of workflow."""
+    kind = _NO_LETTERS.sub("_", name.lower().removeprefix(WORKFLOW)).strip("_")
+    return WORKFLOW + (kind[:WORKFLOW_CHARACTERS_MAX].strip("_") or "work")
 
 
 def step_of(event: Event) -> Step | None:

@@ -112,3 +112,17 @@ def test_failures_of_hooks_are_shown(user: User) -> None:
 def test_a_client_nobody_names_is_a_failure_that_is_silent(user: User) -> None:
     done = user.run("hook", "Stop", stdin='{"session_id": "s"}', CLAUDECODE="", COPILOT_CLI="")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_walks_of_a_workflow_come_from_a_file_or_standard_input(user: User) -> None:
+    """A-11, A-20: a build workflow pipes what it saw; what is wrong is one line that names it."""
+    walk = {"task": "Build the login page", "workflow": "build", "steps": [{"path": "a.py", "operation": "read"}]}
+    (user.project / "walks.jsonl").write_text(json.dumps(walk) + "\n")
+
+    assert user.told("ingest", "walks.jsonl") == {"stored": 2, "repeated": 0}
+    again = user.run("ingest", "-", "--json", stdin=json.dumps(walk))
+    wrong = user.run("ingest", "-", stdin='{"task": "x", "steps": [5]}\n')
+
+    assert json.loads(again.stdout) == {"stored": 0, "repeated": 2}
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("mica: nothing was taken in: line 1:")

@@ -18,7 +18,7 @@ from mica.model import EventQuery
 from mica.settings import Settings
 from mica.testing.postgres import Server
 from mica.testing.stdio import StdioClient
-from mica.walks import step_of
+from mica.walks import WALKED, step_of, walks_of
 
 Start = Callable[..., StdioClient]
 
@@ -122,6 +122,26 @@ async def test_a_crystallized_trail_is_a_prompt(start: Start, environment: dict[
     assert "mica-hash" not in message["content"]["text"]
 
 
+async def test_mark_takes_the_walk_of_a_build_workflow(
+    start: Start, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """A-11, A-20: an orchestrator without hooks reports what an agent opened, and trails are learned from it."""
+    place = tmp_path / "space.db"
+    client = start("--store", str(place))
+    client.opened()
+    steps = [{"path": "src/login.py", "start_line": 1, "end_line": 9}, {"path": "src/page.py", "operation": "edit"}]
+    for _ in range(2):
+        told = client.call("mark", text="Build the login page", steps=steps, outcome="success", workflow="adw_build")
+        assert told["isError"] is False
+
+    async with mica.open(place, settings=settings_of(environment)) as memory:
+        walks = walks_of(await memory.events(EventQuery(names=WALKED)))
+        [trail] = await memory.trails.list()
+    assert [(walk.task, walk.outcome, walk.session) for walk in walks] == [("adw_build", "success", SESSION)] * 2
+    assert [step.operation for step in walks[0].steps] == ["read", "edit"]
+    assert (trail.paths, trail.shape, trail.runs) == (("src/login.py", "src/page.py"), "adw_build", 2)
+
+
 def test_a_server_that_was_started_in_its_own_plugin_says_so(start: Start, tmp_path: Path) -> None:
     """Copilot CLI and Codex start a plugin's server there, depending on how it is declared."""
     (tmp_path / ".claude-plugin").mkdir()
@@ -180,6 +200,9 @@ def test_a_call_that_cannot_be_served_is_an_answer_that_says_why(start: Start) -
         ("mark", {"text": 7}, "$.text"),
         ("mark", {"text": "x", "tags": ["two words"]}, "tag"),
         ("mark", {"text": "x", "parent": "#999"}, "#999"),
+        ("mark", {"text": "x", "steps": [{"path": "a.py", "operation": "fly"}]}, "fly"),
+        ("mark", {"text": "x", "steps": [{"path": "a.py"}], "why": "y"}, "mark the rest by itself"),
+        ("mark", {"text": "x", "outcome": "success"}, "give its steps"),
         ("search", {"query": "x", "limit": 0}, "limit"),
         ("search", {"query": "x", "since": "when pigs fly"}, "when pigs fly"),
         ("brief", {"budget_tokens": -1}, "budget_tokens"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import ParamSpec
+from typing import BinaryIO, ParamSpec
 
 import click
 import msgspec
@@ -38,15 +38,24 @@ def hook(words: tuple[str, ...]) -> None:
 
 
 @click.command()
+@click.argument("file", required=False, type=click.File("rb"))
 @making_command
-async def ingest(memory: Memory, output: Output) -> None:
+async def ingest(memory: Memory, output: Output, *, file: BinaryIO | None) -> None:
     """Store what hooks have spooled for this space, and render what they answer next.
 
-    Every command that reads the space stores it too; hooks start this one in the background.
+    Every command that reads the space stores it too; hooks start this one in the background. FILE, or - for standard
+    input, holds walks of another orchestrator or build workflow, one JSON object on each line: `task`, `steps`, and
+    where known `outcome`, `reason`, `workflow`, `session`, `agent`, `at` and `id`. They are stored once, however often
+    they are told.
 
-    Example: mica ingest --json
+    Example: mica ingest walks.jsonl
     """
     register_command(load_settings().home)
+    if file is not None:
+        taken = await memory.import_walks(file)
+        told = f"{counted(taken.stored, 'event')} of walks, {taken.repeated:,} known already"
+        output.show(taken, lambda console: console.print(f"[green]✓[/] {told}"))
+        return
     done = await memory.ingest()
     await memory.tick()  # nobody waits for this command: hooks start it in the background
 

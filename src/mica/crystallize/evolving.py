@@ -8,10 +8,10 @@ from datetime import datetime
 
 import msgspec
 
-from mica.crystallize.shapes import WORKFLOW, verb_class
+from mica.crystallize.shapes import verb_class
 from mica.settings import TrailSettings
 from mica.trails import Trail, passes, ranked
-from mica.walks import Walk
+from mica.walks import WORKFLOW, Walk
 
 CRYSTALLIZED_MAX = 5  # in one evolution, the best first: a flood of commands helps nobody
 NAMED_MAX = 50  # crystallized trails that are in use: each costs a line in every agent's list of commands

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from mica.trails import SLUG_CHARACTERS_MAX
+from mica.walks import WORKFLOW
 from mica.words import terms, terms_of, words
 
 VERBS = {  # the class of a task, and the words that tell it
@@ -34,7 +35,6 @@ EMPTY_WORDS = frozenset(
 )
 HEAD_CHARACTERS = 400  # of a prompt: what it is about stands at its head; below are logs and plans
 PROMPTS_MAX = 16_384  # heads that are remembered, for one lesson: a few megabytes
-WORKFLOW = "adw_"  # the task of a build workflow says its own kind
 
 _CLASSES = {word: name for name, those in VERBS.items() for word in those.split()}
 _SLUG_LETTERS = re.compile(r"[^a-z0-9]+")

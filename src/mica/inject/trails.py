@@ -12,7 +12,6 @@ import msgspec
 
 from mica.crystallize.evolving import Evolution, Stats, evolution, stats_of, to_crystallize, to_refresh
 from mica.crystallize.mining import normalised
-from mica.crystallize.shapes import WORKFLOW, slug_of
 from mica.crystallize.trails import ending_of, learned, run_of
 from mica.errors import InvalidInput, UnknownTrail
 from mica.inject.commands import Destination, publish
@@ -50,7 +49,7 @@ from mica.trails import (
     resolve,
     seen,
 )
-from mica.walks import COMMAND, OUTCOME, OUTCOMES, TURN, Outcome, Step, Walk, walks_of
+from mica.walks import COMMAND, OUTCOME, OUTCOMES, TURN, Outcome, Step, Walk, walks_of, workflow_task
 
 RESERVED = ("help", "explore", "handoff")  # commands and skills that are there without any trail
 LOADED_TOKENS = 2_000  # of files, unless somebody says how much
@@ -263,7 +262,7 @@ class Trails:
         (A-20). None where fewer than two files of the project were touched: that is no trail.
         """
         listed = tuple(map(_checked, steps))
-        kind = None if workflow is None else WORKFLOW + slug_of(workflow.removeprefix(WORKFLOW)).replace("-", "_")
+        kind = None if workflow is None else workflow_task(workflow)
         asked = self._walk(
             task if task.strip() else kind or "work",
             listed,

@@ -15,9 +15,10 @@ from mica.errors import InvalidInput, StoreError
 from mica.inject.lines import one_line
 from mica.inject.render import OPENING
 from mica.memory import Memory
-from mica.model import EventId
+from mica.model import EventId, Ref
 from mica.observe.redact import redact
 from mica.select.finding import CrystalHit, collapsed
+from mica.walks import Outcome
 
 TEXT_CHARACTERS_MAX = 600  # of one hit or source: enough to judge it, and its number leads to the whole
 HITS_MAX = 50
@@ -124,19 +125,36 @@ class MarkAsked(msgspec.Struct):
     tags: tuple[str, ...] = ()
     why: str | None = None
     parent: str | None = None
+    steps: tuple[dict[str, object], ...] = ()
+    outcome: Outcome = "unknown"
+    workflow: str | None = None
 
 
 async def _mark(memory: Memory, asked: MarkAsked) -> dict[str, object]:
     if RECALLED in asked.text:
         raise InvalidInput("this text was recalled from memory; mark what is new, in your own words")
-    parent = None if asked.parent is None else await memory.event(asked.parent)
-    ref = memory.mark(asked.text, tags=asked.tags, why=asked.why, parent=parent, origin="agent")
+    ref = await _walked(memory, asked) if asked.steps else await _marked(memory, asked)
     number = ""
     try:
         number = (await memory.event(ref.id)).number
     except StoreError:  # the store is away: it is kept here, and stored later
         await memory.durable()
     return {"id": ref.id, "number": number, "text": redact(asked.text)}
+
+
+async def _marked(memory: Memory, asked: MarkAsked) -> Ref:
+    if asked.outcome != "unknown" or asked.workflow is not None:
+        raise InvalidInput("an outcome or a workflow is of a walk; give its steps too")
+    parent = None if asked.parent is None else await memory.event(asked.parent)
+    return memory.mark(asked.text, tags=asked.tags, why=asked.why, parent=parent, origin="agent")
+
+
+async def _walked(memory: Memory, asked: MarkAsked) -> Ref:
+    """What an orchestrator saw of a task: a walk, which trails are learned from."""
+    if asked.tags or asked.why or asked.parent:
+        raise InvalidInput("a walk has a text, steps, an outcome and a workflow; mark the rest by itself")
+    steps = [{"operation": "read", **step} for step in asked.steps]
+    return memory.walk(asked.text, steps, outcome=asked.outcome, workflow=asked.workflow)
 
 
 # -- navigate ---------------------------------------------------------------------------------------------------
@@ -269,6 +287,12 @@ TOOLS = (
             "tags": described(TEXTS, "such as gotcha, decision, question, next"),
             "why": described(TEXT, "why it matters"),
             "parent": described(TEXT, "number of the mark it follows from"),
+            "steps": described(
+                {"type": "array", "items": {"type": "object"}},
+                "of a workflow's task, told by `text`: path, operation, start_line, end_line",
+            ),
+            "outcome": described(TEXT, "of these steps: success, failure"),
+            "workflow": described(TEXT, "such as adw_build"),
         },
         required=("text",),
         outputs={"id": TEXT, "number": TEXT, "text": TEXT},

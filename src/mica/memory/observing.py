@@ -16,6 +16,7 @@ from mica.model import (
     MARK,
     MILESTONE,
     RELATIONS,
+    Appended,
     Context,
     Event,
     Origin,
@@ -26,7 +27,7 @@ from mica.observe.context import Here, Scope, age_s, carrier, environment, narro
 from mica.observe.redact import redact
 from mica.select.sessions import IDLE
 from mica.store.encoding import remember
-from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of
+from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of, workflow_task
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.observe import logs
@@ -137,7 +138,8 @@ class Observing(Wired):
         if outcome not in OUTCOMES:
             raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
         told = [fields_of(step) for step in steps]
-        here = self.here.context.with_(session=session, agent=agent, task=workflow)
+        kind = None if workflow is None else workflow_task(workflow)
+        here = self.here.context.with_(session=session, agent=agent, task=kind)
         with Scope(self._space, lambda: Here(here, None)):  # a walk is a chain of its own
             walk = self.mark(task, tags=("prompt",), origin="user", at=at)
             for name, fields, failed in told:
@@ -181,6 +183,18 @@ class Observing(Wired):
         """
         await self._stored()
         return await self._importing.log(path, format=format, source=source, allow_orphans=allow_orphans)
+
+    async def import_walks(self, lines: Iterable[bytes]) -> Appended:
+        """Store walks that an orchestrator or build workflow wrote down, a JSON object on each line, all or nothing.
+
+        The keys are the arguments of `walk` with `task` and `steps`, and an `id` of one's own. A line that is told
+        again changes nothing. Raises InvalidInput naming the lines that are no walk.
+        """
+        from mica.observe.reported import reported
+
+        events = await asyncio.to_thread(reported, list(lines), now=self._clock())
+        await self._stored()
+        return await self._importing.told(events)
 
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
         """Which of these transcripts have something that is not in this space yet. One that is gone has nothing."""

@@ -137,6 +137,14 @@ class Importing:
             reused=log.reused,
         )
 
+    async def told(self, events: Sequence[Event]) -> Appended:
+        """Store events that name themselves; what is there already stands as it is. Raises InvalidEvent."""
+        fresh, refused = await parted(self._store, events)
+        if refused:
+            raise InvalidEvent(next(iter(refused.values())))
+        appended = await self._append(fresh) if fresh else Appended()
+        return Appended(stored=appended.stored, repeated=len(events) - appended.stored)
+
     async def unread(self, paths: Iterable[Path]) -> list[Path]:
         """Which of these transcripts have something to read now. One that is gone has nothing."""
         places = await self._places_read()
