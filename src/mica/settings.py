@@ -28,6 +28,7 @@ class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     budget_tokens: Annotated[int, msgspec.Meta(ge=0)] = 2_000
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
+    concepts: tuple[str, ...] = ()  # domain:type:id, of which every brief tells what the sources know
 
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]

@@ -15,7 +15,7 @@ from mica.errors import InvalidInput, MicaError
 from mica.inject.receipts import receipt
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.llm.embeddings import Encoder
-from mica.memory.sourcing import Sourcing
+from mica.memory.gathering import Gathering
 from mica.memory.wiring import check_budget
 from mica.model import (
     Brief,
@@ -45,7 +45,7 @@ MEANING_SHARE = 0.4  # of what is left of it, for a model to read the question
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
 
 
-class Briefing(Sourcing):
+class Briefing(Gathering):
     """A memory that tells an agent what matters now."""
 
     def __init__(

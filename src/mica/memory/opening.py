@@ -32,6 +32,7 @@ class Memory(Keeping):
         self._is_closed = True
         try:
             await self._scheduler.close()
+            await self._end_gathering()
             await self.sources.close()
             if self._models is not None:
                 await self._models.close()

@@ -1,0 +1,241 @@
+"""Gather: one account of a concept from every source, judgments, and what keeps replies warm."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mica.errors import InvalidInput, MicaError
+from mica.memory.sourcing import Sourcing
+from mica.memory.wiring import check_budget
+from mica.model import SESSION_ENDED, Appended, Context, Event, EventId, EventQuery, Origin, Ref
+from mica.observe.context import Here
+from mica.select.fragments import PHI_INV_2, Concept
+from mica.store.scheduling import Job
+from mica.walks import STARTED
+
+if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
+    from mica.inject.gathered import Defragged
+    from mica.select.changes import Change
+    from mica.select.collecting import Collecting
+    from mica.select.judgments import Judgment
+
+WARMING = timedelta(minutes=89)  # F(11): between two gathers of what is asked most
+WARM_MAX = 5  # concepts that are gathered ahead of a session
+USED_SPAN = timedelta(days=7)  # in which questions count as asked lately
+USED_MAX = 2_000  # of those questions
+REACTING_MAX = 89  # concepts that wait to be gathered again; beyond that whoever asks next gathers
+AHEAD_S = 1.0  # nobody waits for what is gathered ahead
+JUDGED = "judgment.made"
+DEGRADED = "quality.degraded"  # says that what was told of a concept, or of all, is not good enough
+REACTIONS = frozenset([JUDGED, DEGRADED, STARTED, SESSION_ENDED])  # after which something is gathered at once
+
+
+class Gathering(Sourcing):
+    """A memory that asks other systems, too."""
+
+    def _jobs(self) -> list[Job]:
+        return [*super()._jobs(), Job(kind="warm", every=WARMING, run=self._warm_most_used)]
+
+    # -- Judgments
+
+    def judge(
+        self,
+        concept: Concept | str,
+        verdict: str,
+        *,
+        confidence: float,
+        reasons: str | Iterable[str] = (),
+        parent: Event | Ref | None = None,
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        at: datetime | None = None,
+    ) -> Ref:
+        """Record what was decided about a concept, how surely and why; returns where it stands. Secrets are redacted.
+
+        What was gathered about the concept is old from then on, here and in other processes.
+        """
+        from mica.select.judgments import judgment_data
+
+        about = Concept.parse(concept) if isinstance(concept, str) else concept
+        data = judgment_data(about, verdict, confidence=confidence, reasons=reasons)
+        self._check_asserted(str(data["text"]))
+        return self.emit(JUDGED, data, parent=parent, context=context, origin=origin, at=at)
+
+    async def judgments(self, concept: Concept | str | None = None, *, limit: int = 20) -> list[Judgment]:
+        """The latest judgments, of all or about one concept, oldest first."""
+        from mica.select.judgments import judgments
+
+        about = Concept.parse(concept) if isinstance(concept, str) else concept
+        return await judgments(await self._reads(), concept=about, limit=limit)
+
+    # -- Gather
+
+    async def defrag(
+        self,
+        concept: Concept | str,
+        *,
+        budget_tokens: int | None = None,
+        deadline_s: float | None = None,
+        now: datetime | None = None,
+        is_preview: bool = False,
+    ) -> Defragged:
+        """One account of a concept from every source that answers in time: deduplicated, conflicts decided and shown.
+
+        It takes at most `deadline_s` and its text at most 1/φ of `budget_tokens`, both as `[brief]` sets them unless
+        given. Sources that fail, hang or lie cost only their own say: `missing` names them, `degraded` those that are
+        answered for by what they said earlier. Nothing of theirs is raised. Each call records one event.
+        """
+        from mica.inject.gathered import defragged
+        from mica.select.cohere import cohere
+
+        about = Concept.parse(concept) if isinstance(concept, str) else concept
+        budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
+        check_budget("gathered text", budget_tokens)
+        if deadline_s is not None and not 0 < deadline_s < math.inf:
+            raise InvalidInput(f"nothing can be gathered within {deadline_s} seconds; give more than 0")
+        deadline_s = self._settings.brief.deadline_s if deadline_s is None else deadline_s
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        at = now or self._clock()
+        collected = await self._collecting.collect(about, deadline_s=deadline_s, now=at)
+        account = cohere(collected.fragments, ranks=collected.ranks, now=at)
+        answer = defragged(about, collected, account, budget_tokens=budget_tokens)
+        answer = msgspec.structs.replace(answer, latency_ms=(loop.time() - began) * 1000)
+        if is_preview:
+            return answer
+        return msgspec.structs.replace(answer, receipt=self._record_gathered(answer))
+
+    def _record_gathered(self, answer: Defragged) -> EventId | None:
+        """Record what was gathered and what it cost, as recalled text: it is never evidence."""
+        from mica.inject.gathered import GATHERED, receipt
+
+        try:
+            recorded = self.emit(GATHERED, receipt(answer), origin="recalled").id
+            if answer.cached and answer.coherence is not None and answer.coherence < PHI_INV_2:
+                self.emit(DEGRADED, {"concept": answer.concept, "coherence": answer.coherence}, origin="tool")
+        except MicaError:
+            return None  # nothing can be written; the agent's turn goes on
+        return recorded
+
+    # -- Ahead of time
+
+    async def warm(self, *, limit: int = WARM_MAX) -> list[Defragged]:
+        """Gather what the next agent will ask about: the concepts judged last, and those that every brief speaks of."""
+        judged = [each.concept for each in reversed(await self.judgments(limit=limit * 4))]
+        always = [Concept.parse(each) for each in self._settings.brief.concepts]
+        return await asyncio.gather(*map(self._ahead, dict.fromkeys([*dict.fromkeys(judged)][:limit] + always)))
+
+    async def _warm_most_used(self) -> int:
+        """Gather what was asked about most, before its replies are too old."""
+        from mica.inject.gathered import GATHERED
+
+        since = self._clock() - USED_SPAN
+        asked = await self.events(EventQuery(names=(GATHERED,), since=since, limit=USED_MAX))
+        counts = Counter(str(event.data.get("concept")) for event in asked)
+        most = [name for name, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))][:WARM_MAX]
+        done = 0
+        for name in most:
+            with suppress(InvalidInput):  # somebody else's event of this name
+                await self._ahead(Concept.parse(name))
+                done += 1
+        return done
+
+    async def _ahead(self, concept: Concept) -> Defragged:
+        return await self.defrag(concept, deadline_s=max(AHEAD_S, self._settings.brief.deadline_s))
+
+    def _react(self, change: Change) -> None:
+        """Something happened that makes replies old: those that somebody will ask for are gathered again at once."""
+        self._collecting_parts.replies.note(change)
+        if not change.is_own or self._is_closed:
+            return
+        name, about = change.event.name, change.event.data.get("concept")
+        if name not in REACTIONS:
+            return
+        if name in (JUDGED, DEGRADED) and isinstance(about, str):
+            self._wanted[about] = None
+        else:
+            self._wanted[""] = None  # the latest judgments
+        while len(self._wanted) > REACTING_MAX:
+            self._wanted.pop(next(iter(self._wanted)))
+        if self._reacting is None or self._reacting.done():
+            self._reacting = asyncio.ensure_future(self._gather_again())
+
+    async def _gather_again(self) -> None:
+        while self._wanted:
+            about = next(iter(self._wanted))
+            del self._wanted[about]
+            with suppress(MicaError):  # a store that is away, or a name that is no concept: whoever asks next is told
+                await (self._ahead(Concept.parse(about)) if about else self.warm())
+
+    # -- Parts, made when they are first used
+
+    @cached_property
+    def _wanted(self) -> dict[str, None]:
+        return {}
+
+    @cached_property
+    def _collecting_parts(self) -> _Parts:
+        return _Parts(self)
+
+    @property
+    def _collecting(self) -> Collecting:
+        """Asks mica's own sources and all others; one that is declared under the name of ours takes its place."""
+        parts = self._collecting_parts
+        parts.collecting.use([*parts.own, *self.sources])
+        return parts.collecting
+
+    _reacting: asyncio.Task[None] | None = None
+
+    async def _append(self, events: Sequence[Event]) -> Appended:
+        if "_collecting_parts" in self.__dict__ or any(event.name in REACTIONS for event in events):
+            self._collecting_parts.changes.hear(events)
+        return await super()._append(events)
+
+    async def _end_gathering(self) -> None:
+        if self._reacting is not None:
+            self._reacting.cancel()
+            await asyncio.wait([self._reacting])
+        if "_collecting_parts" in self.__dict__:
+            await self._collecting_parts.close()
+
+
+class _Parts:
+    """What gathering is made of."""
+
+    def __init__(self, memory: Gathering) -> None:
+        from mica.select.blocking import Pool
+        from mica.select.changes import Changes
+        from mica.select.collecting import Collecting
+        from mica.select.judgments import Judgments
+        from mica.select.replies import Replies
+        from mica.select.sources.mentions import Mentions
+
+        store = memory._store
+        self.replies = Replies(store)
+        self.changes = Changes(
+            store,
+            unfolded=lambda: memory._folding.unfolded,
+            is_wanted=lambda name: name == STARTED or self.replies.is_wanted(name),
+            tell=memory._react,
+            lost=self.replies.forget,
+        )
+        self.replies.changes = self.changes
+        self.pool = Pool()
+        self.collecting = Collecting(
+            store, replies=self.replies, changes=self.changes, pool=self.pool, clock=memory._clock
+        )
+        self.own = (Judgments(memory._reads), Mentions(store, stored=memory._stored))
+
+    async def close(self) -> None:
+        await self.collecting.close()
+        await self.changes.close()
+        await self.replies.close()

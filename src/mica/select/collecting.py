@@ -1,0 +1,311 @@
+"""Ask every source about a concept at once, under one deadline. A source that fails or hangs costs only its own say.
+
+What was replied before is used while it is fresh. Of several who ask the same at once, one asks the source. An answer
+that comes too late for this question is kept for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+
+import msgspec
+
+from mica.errors import MicaError, SourceFailed
+from mica.model import Clock
+from mica.observe.redact import redact
+from mica.select.blocking import Pool
+from mica.select.breaker import Breaker
+from mica.select.changes import Changes
+from mica.select.fragments import FRAGMENTS_MAX, Concept, Declared, Fragment, FragmentSource, Partial
+from mica.select.replies import Kept, Replies
+from mica.store.protocol import Store
+
+COLLECT_SHARE = 0.8  # of the deadline, for collecting
+RESERVE_S = 0.01  # of it, for making an account and writing it down
+STORE_SHARE = 0.25  # of the time for collecting, for the store to say what others were told
+PATIENCE_S = 2.0  # for which a late source may go on, so that the next question finds its answer
+CHARACTERS_AT_ONCE = 50_000  # of a reply, that are looked at on the loop; redacting them takes a millisecond or two
+LATE_MAX = 32  # questions that go on at once after their deadline; more are cancelled
+
+
+class Degraded(msgspec.Struct, frozen=True, kw_only=True):
+    """A source that is answered for by what it said earlier."""
+
+    source: str
+    reason: str
+    age_s: float
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sources said in time, and which could not."""
+
+    fragments: tuple[Fragment, ...] = ()
+    ranks: dict[str, int] = {}
+    asked: tuple[str, ...] = ()  # every source that may know of the concept
+    cached: tuple[str, ...] = ()  # those that were answered for by what they said earlier
+    missing: dict[str, str] = {}
+    degraded: tuple[Degraded, ...] = ()
+
+
+class Collecting:
+    """The sources of a space, and what is known of each."""
+
+    def __init__(self, store: Store, *, replies: Replies, changes: Changes, pool: Pool, clock: Clock) -> None:
+        self._store = store
+        self._replies = replies
+        self._changes = changes
+        self._pool = pool
+        self._clock = clock
+        self._sources: dict[str, FragmentSource] = {}
+        self._breakers: dict[str, Breaker] = {}
+        self._flights: dict[tuple[str, Concept], asyncio.Task[Kept]] = {}
+        self._late = 0
+        self._of_store = Breaker(time.monotonic)
+
+    @property
+    def sources(self) -> Mapping[str, FragmentSource]:
+        return self._sources
+
+    def breaker(self, name: str) -> Breaker:
+        """What a source's questions came to lately."""
+        return self._breakers[name]
+
+    def use(self, sources: Iterable[FragmentSource]) -> None:
+        """Ask these from now on; of two with one name the latter."""
+        current = {source.declared.name: source for source in sources}
+        if current == self._sources:
+            return
+        self._sources = current
+        self._breakers = {name: self._breakers.get(name) or Breaker(time.monotonic) for name in self._sources}
+        self._replies.know(source.declared for source in self._sources.values())
+
+    async def collect(
+        self, concept: Concept, *, deadline_s: float, now: datetime, only_cached: bool = False
+    ) -> Collected:
+        """What is known of a concept within 80 % of the deadline. Raises nothing for a source, whatever it does.
+
+        With `only_cached` no source is asked.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        window_s = max(0.0, min(deadline_s * COLLECT_SHARE, deadline_s - RESERVE_S))
+        wanted = {name: source.declared for name, source in self._sources.items() if source.declared.knows(concept)}
+        missing: dict[str, str] = {}
+        kept = await self._known(wanted, concept, now=now, within_s=window_s * STORE_SHARE, missing=missing)
+        cached = tuple(sorted(kept))
+        waiting: dict[str, asyncio.Task[Kept]] = {}
+        refused: dict[str, str] = {}
+        for name, declared in wanted.items():
+            if name in kept:
+                if not only_cached and self._replies.is_ageing(kept[name], declared, concept, now=now):
+                    self._ask_ahead(name, concept)
+            elif only_cached:
+                refused[name] = "nobody asked it lately"
+            elif (flight := self._flights.get((name, concept))) is not None and not self._breakers[name].is_open:
+                waiting[name] = flight
+            elif self._breakers[name].allows():
+                waiting[name] = flight or self._fly(name, concept)
+            else:
+                refused[name] = self._breakers[name].told()
+        late = await self._landed(waiting, wanted, began=began, window_s=window_s)
+        refused |= late
+        for name, flight in waiting.items():
+            if name in late:
+                continue
+            if (error := _error(flight)) is None:
+                kept[name] = flight.result()
+            else:
+                refused[name] = error
+        degraded = []
+        for name, reason in refused.items():
+            stale = self._replies.kept(wanted[name], concept)
+            if stale is None:
+                missing[name] = reason
+            else:
+                kept[name] = stale
+                degraded.append(Degraded(source=name, reason=reason, age_s=(now - stale.at).total_seconds()))
+        missing |= {name: each.missing for name, each in kept.items() if each.missing}
+        return Collected(
+            fragments=tuple(each for name in sorted(kept) for each in kept[name].fragments),
+            ranks={name: declared.rank for name, declared in wanted.items()},
+            asked=tuple(sorted(wanted)),
+            cached=cached,
+            missing=missing,
+            degraded=tuple(sorted(degraded, key=lambda each: each.source)),
+        )
+
+    async def _known(
+        self,
+        wanted: Mapping[str, Declared],
+        concept: Concept,
+        *,
+        now: datetime,
+        within_s: float,
+        missing: dict[str, str],
+    ) -> dict[str, Kept]:
+        """The replies that are fresh, of this process or of others."""
+        self._changes.hear_own()
+        if all(declared.is_live for declared in wanted.values()):
+            return {}
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        if not self._of_store.allows():
+            missing["log"] = self._of_store.told()
+            return self._fresh(wanted, concept, now=now)
+        problem = await self._changes.look(within_s)
+        found = self._fresh(wanted, concept, now=now)
+        if problem is None and any(name not in found and not each.is_live for name, each in wanted.items()):
+            problem = await self._loaded(wanted, concept, within_s=until - loop.time())
+            found = self._fresh(wanted, concept, now=now)
+        if problem is None:
+            self._of_store.succeeded()
+        else:
+            self._of_store.failed(problem)
+            missing["log"] = problem
+        return found
+
+    def _fresh(self, wanted: Mapping[str, Declared], concept: Concept, *, now: datetime) -> dict[str, Kept]:
+        found = {}
+        for name, declared in wanted.items():
+            kept = None if declared.is_live else self._replies.kept(declared, concept)
+            if kept is not None and self._replies.is_fresh(kept, declared, concept, now=now):
+                found[name] = kept
+        return found
+
+    async def _loaded(self, wanted: Mapping[str, Declared], concept: Concept, *, within_s: float) -> str | None:
+        try:
+            async with asyncio.timeout(max(0.0, within_s)):
+                await self._replies.load(wanted, concept)
+        except TimeoutError:
+            return "the store was too slow to say what others were told"
+        except MicaError as error:
+            return str(error)
+        return None
+
+    async def _landed(
+        self,
+        waiting: Mapping[str, asyncio.Task[Kept]],
+        wanted: Mapping[str, Declared],
+        *,
+        began: float,
+        window_s: float,
+    ) -> dict[str, str]:
+        """Wait for each until its share of the time is over; those that were late, with the reason."""
+        loop = asyncio.get_running_loop()
+        late: dict[str, str] = {}
+        for share in sorted({wanted[name].time_share for name in waiting}):
+            pending = [flight for name, flight in waiting.items() if not flight.done() and name not in late]
+            if not pending:
+                break
+            await asyncio.wait(pending, timeout=max(0.0, began + window_s * share - loop.time()))
+            for name, flight in waiting.items():
+                if wanted[name].time_share == share and not flight.done():
+                    late[name] = f"no answer within {window_s * share * 1000:.0f} ms"
+        for name, reason in late.items():
+            self._breakers[name].failed(reason)
+            if self._late >= LATE_MAX:
+                waiting[name].cancel()
+            elif not waiting[name].done():
+                self._late += 1
+                waiting[name].add_done_callback(self._landed_late)
+        return late
+
+    def _landed_late(self, _: asyncio.Task[Kept]) -> None:
+        self._late -= 1
+
+    def _ask_ahead(self, name: str, concept: Concept) -> None:
+        """Ask before the reply is too old, while nobody waits."""
+        if (name, concept) not in self._flights and self._late < LATE_MAX and self._breakers[name].allows():
+            self._late += 1
+            self._fly(name, concept).add_done_callback(self._landed_late)
+
+    def _fly(self, name: str, concept: Concept) -> asyncio.Task[Kept]:
+        flight = asyncio.ensure_future(self._ask(name, concept))
+        self._flights[name, concept] = flight
+
+        def landed(task: asyncio.Task[Kept]) -> None:
+            if self._flights.get((name, concept)) is task:
+                del self._flights[name, concept]
+            if not task.cancelled():
+                task.exception()  # told to whoever waits
+
+        flight.add_done_callback(landed)
+        return flight
+
+    async def _ask(self, name: str, concept: Concept) -> Kept:
+        source, breaker = self._sources[name], self._breakers[name]
+        at, tick, position = self._clock(), self._changes.tick, self._changes.position
+        generation = self._store.generation
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                said = await source.fragments(concept, now=at)
+                fragments = await self._checked(source.declared, said)
+        except TimeoutError as error:
+            reason = f"no answer within {PATIENCE_S:.0f} s"
+            breaker.failed(reason)
+            raise SourceFailed(name, reason) from error
+        except asyncio.CancelledError:
+            breaker.failed("it was cancelled")
+            raise
+        except (Exception, SystemExit) as error:
+            breaker.failed(_told(error))
+            raise SourceFailed(name, _told(error)) from error
+        breaker.succeeded()
+        missing = said.missing if isinstance(said, Partial) else ""
+        if len(fragments) > source.declared.fragments_max:
+            cut = f"more than {source.declared.fragments_max} fragments; the first are used"
+            fragments, missing = fragments[: source.declared.fragments_max], missing or cut
+        kept = Kept(fragments=fragments, missing=missing, at=at, tick=tick, position=position, generation=generation)
+        if not source.declared.is_live:
+            self._replies.keep(source.declared, concept, kept)
+        return kept
+
+    async def _checked(self, declared: Declared, said: object) -> tuple[Fragment, ...]:
+        """What a source said, if it is what sources say. Raises SourceFailed, or what its own iterator raises."""
+        if type(said) in (list, tuple, Partial) and _is_short(said):  # type: ignore[arg-type]  # one of these
+            return _checked(declared, said)
+        return await self._pool.run(declared.name, lambda: _checked(declared, said))  # it might block, or take long
+
+    async def close(self) -> None:
+        """Stop waiting for anybody. The sources are their owner's to close."""
+        flights = list(self._flights.values())
+        for flight in flights:
+            flight.cancel()
+        if flights:
+            await asyncio.wait(flights, timeout=PATIENCE_S)
+        self._pool.close()
+
+
+def _is_short(said: Sequence[object]) -> bool:
+    """Whether all of it is looked at within a millisecond or so."""
+    some = islice(said, FRAGMENTS_MAX + 1)
+    return sum(len(each.text) for each in some if isinstance(each, Fragment)) <= CHARACTERS_AT_ONCE
+
+
+def _checked(declared: Declared, said: object) -> tuple[Fragment, ...]:
+    """Fragments in the source's own name, without secrets: they go into a cache, and before an agent."""
+    fragments = []
+    for each in islice(said, declared.fragments_max + 1):  # type: ignore[call-overload]  # what it raises is told
+        if not isinstance(each, Fragment):
+            raise SourceFailed(declared.name, f"it gave a {type(each).__name__}, not a fragment")
+        value = redact(each.value) if isinstance(each.value, str) else each.value
+        fragments.append(msgspec.structs.replace(each, source=declared.name, text=redact(each.text), value=value))
+    return tuple(fragments)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, SourceFailed):
+        return error.reason
+    return str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
+
+
+def _error(flight: asyncio.Task[Kept]) -> str | None:
+    """Why an answer that was waited for is none."""
+    if flight.cancelled():
+        return "it was cancelled"
+    error = flight.exception()
+    return None if error is None else _told(error)

@@ -1,0 +1,272 @@
+"""What sources replied, kept for the next who asks: in this process, and in the store for others.
+
+A reply is fresh until its age runs out, or until an event says that it is old; the event always wins (K-24). An old
+one is kept too: it is better than nothing when its source does not answer, and whoever is shown it is told its age.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from hashlib import blake2b
+
+import msgspec
+
+from mica.errors import InvalidInput, MicaError
+from mica.model import Reply, name_pattern
+from mica.select.changes import Change, Changes
+from mica.select.fragments import PHI_INV, Concept, Declared, Fragment, covers
+from mica.store.protocol import Store
+from mica.store.purging import PURGE
+
+REPLIES_MAX = 2_000  # kept in a process
+CHARACTERS_MAX = 16_000_000  # of all their texts
+NOTES_MAX = 1_000  # changes that are remembered for replies of other processes
+SAVE_S = 0.05  # replies gather for so long and are saved in one transaction
+CLOSE_S = 2.0  # closing waits for that at most
+UNSAVED_MAX = 1_000  # beyond that the store is stuck, and others ask for themselves
+
+FIBONACCI = (0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233)
+# Minutes for which replies about a kind of thing may be used, by its domain (K-24).
+TTL_MINUTES = {
+    "judgment": FIBONACCI[8],
+    "learning": FIBONACCI[9],
+    "pattern": FIBONACCI[10],
+    "psychology": FIBONACCI[7],
+}
+OTHER_TTL_MINUTES = FIBONACCI[6]
+
+# What makes replies old without a source naming it: the events, and what they are about when they do not say so.
+TRIGGERS = {
+    "judgment.*": "judgment:*",
+    "learning.*": "learning:*",
+    "session.ended": "judgment:*",
+    "quality.degraded": "*",
+}
+
+
+def ttl_s(declared: Declared, concept: Concept) -> float:
+    """For how many seconds a reply may be used."""
+    if declared.is_live:
+        return 0.0
+    if declared.ttl_s is not None:
+        return declared.ttl_s
+    return 60.0 * TTL_MINUTES.get(concept.domain, OTHER_TTL_MINUTES)
+
+
+Key = tuple[str, Concept]  # a source by its name, and what it was asked about
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply, and what decides whether it may still be used."""
+
+    fragments: tuple[Fragment, ...]
+    missing: str = ""  # what the source said that it lacks
+    at: datetime  # when it was asked
+    tick: int  # of the changes then
+    position: int  # of the log then
+    generation: int  # of the store then: a purge has passed since when it differs
+    is_old: bool = False  # something happened since
+
+
+class _Body(msgspec.Struct):
+    fragments: tuple[Fragment, ...]
+    missing: str = ""
+
+
+class Replies:
+    """The replies that a process keeps. The store keeps them too, for other processes and the next one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[Key, Kept] = OrderedDict()  # the latest used last
+        self._characters = 0
+        self._notes: deque[tuple[Change, str]] = deque(maxlen=NOTES_MAX)
+        self._names: dict[str, bool] = {}
+        self._declared: dict[str, Declared] = {}
+        self._unsaved: dict[Key, Reply] = {}
+        self._generations: dict[Key, int] = {}
+        self._saving: asyncio.Task[None] | None = None
+        self.changes: Changes | None = None
+
+    # -- Which changes matter
+
+    def know(self, declared: Iterable[Declared]) -> None:
+        """These are the sources."""
+        self._declared = {each.name: each for each in declared}
+        self._names.clear()
+
+    def is_wanted(self, name: str) -> bool:
+        """Whether events of this name can make a reply old."""
+        known = self._names.get(name)
+        if known is None:
+            patterns = [PURGE, *TRIGGERS, *(each for one in self._declared.values() for each in one.invalidated_by)]
+            known = any(name_pattern(pattern).fullmatch(name) for pattern in patterns)
+            if len(self._names) < NOTES_MAX:
+                self._names[name] = known
+        return known
+
+    def note(self, change: Change) -> None:
+        """Something happened."""
+        if change.event.name == PURGE:
+            self.forget()
+            return
+        about = change.event.data.get("concept")
+        pattern = about if isinstance(about, str) and about else ""
+        self._notes.append((change, pattern))
+        for key in self._named(pattern) if pattern else list(self._kept):
+            kept, declared = self._kept.get(key), self._declared.get(key[0])
+            if kept is None or declared is None or kept.is_old or kept.tick >= change.tick:
+                continue
+            if _touches(change, pattern, declared, key[1]):
+                self._kept[key] = msgspec.structs.replace(kept, is_old=True)
+
+    def _named(self, pattern: str) -> list[Key]:
+        """What a change may touch that names a concept: that one alone, unless it is a pattern."""
+        if "*" not in pattern and "?" not in pattern:
+            with suppress(InvalidInput):
+                concept = Concept.parse(pattern)
+                return [(source, concept) for source in self._declared]
+        return list(self._kept)
+
+    def forget(self) -> None:
+        """Keep nothing: something was purged, or too much has happened."""
+        self._kept.clear()
+        self._unsaved.clear()
+        self._notes.clear()
+        self._characters = 0
+
+    # -- Replies
+
+    def kept(self, declared: Declared, concept: Concept) -> Kept | None:
+        """What this source replied last, fresh or not."""
+        key = declared.name, concept
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if kept.generation != self._store.generation:
+            self._drop(key)
+            return None
+        self._kept.move_to_end(key)
+        return kept
+
+    def is_fresh(self, kept: Kept, declared: Declared, concept: Concept, *, now: datetime) -> bool:
+        """Whether a reply may be used as it is."""
+        return not kept.is_old and timedelta(0) <= now - kept.at < timedelta(seconds=ttl_s(declared, concept))
+
+    def is_ageing(self, kept: Kept, declared: Declared, concept: Concept, *, now: datetime) -> bool:
+        """Whether a fresh reply should be asked for again, before anybody has to wait for it."""
+        return now - kept.at > timedelta(seconds=PHI_INV * ttl_s(declared, concept))
+
+    def keep(self, declared: Declared, concept: Concept, kept: Kept) -> None:
+        """Keep a reply, here and soon in the store."""
+        if any(
+            change.tick > kept.tick and _touches(change, pattern, declared, concept) for change, pattern in self._notes
+        ):
+            kept = msgspec.structs.replace(kept, is_old=True)  # it happened while the source was asked
+        key = declared.name, concept
+        self._put(key, kept)
+        if ttl_s(declared, concept) > 0 and len(self._unsaved) < UNSAVED_MAX:
+            body = msgspec.json.encode(_Body(kept.fragments, kept.missing))
+            self._unsaved[key] = Reply(
+                concept=str(concept),
+                source=declared.name,
+                at=kept.at,
+                position=kept.position,
+                declared=fingerprint(declared),
+                body=body,
+            )
+            self._generations[key] = kept.generation
+            if self._saving is None or self._saving.done():
+                self._saving = asyncio.ensure_future(self._save())
+
+    async def load(self, wanted: Mapping[str, Declared], concept: Concept) -> None:
+        """Take over what other processes were told about a concept. Raises StoreError."""
+        for reply in await self._store.replies(str(concept)):
+            declared = wanted.get(reply.source)
+            if declared is None or declared.is_live or reply.declared != fingerprint(declared):
+                continue
+            known = self._kept.get((reply.source, concept))
+            if known is not None and known.at >= reply.at:
+                continue
+            is_known = self.changes is not None and await self.changes.reach(reply.position)
+            is_old = not is_known or any(
+                change.position > reply.position and _touches(change, pattern, declared, concept)
+                for change, pattern in self._notes
+            )
+            with suppress(msgspec.DecodeError, MicaError):  # of another version: it is asked for again
+                body = msgspec.json.decode(reply.body, type=_Body)
+                kept = Kept(
+                    fragments=body.fragments,
+                    missing=body.missing,
+                    at=reply.at,
+                    tick=0 if self.changes is None else self.changes.tick,
+                    position=reply.position,
+                    generation=self._store.generation,
+                    is_old=is_old,
+                )
+                self._put((reply.source, concept), kept)
+
+    async def close(self) -> None:
+        """Save what is not saved yet, unless the store takes too long."""
+        if self._saving is not None and not self._saving.done():
+            await asyncio.wait([self._saving], timeout=CLOSE_S)
+            self._saving.cancel()
+            await asyncio.wait([self._saving])
+
+    def _put(self, key: Key, kept: Kept) -> None:
+        self._drop(key)
+        self._kept[key] = kept
+        self._characters += _characters(kept)
+        while len(self._kept) > REPLIES_MAX or (self._characters > CHARACTERS_MAX and len(self._kept) > 1):
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: Key) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._characters -= _characters(kept)
+
+    async def _save(self) -> None:
+        while self._unsaved:
+            await asyncio.sleep(SAVE_S)
+            try:
+                await self._save_now()
+            except MicaError:
+                self._unsaved.clear()  # others ask for themselves
+
+    async def _save_now(self) -> None:
+        unsaved, self._unsaved = self._unsaved, {}
+        generation = self._store.generation
+        current = [reply for key, reply in unsaved.items() if self._generations.pop(key, None) == generation]
+        if current:
+            await self._store.save_replies(current, generation=generation)
+
+
+def fingerprint(declared: Declared) -> str:
+    """How a source is declared, in short: a reply of one that was declared otherwise is another's."""
+    return blake2b(msgspec.json.encode(declared), digest_size=8).hexdigest()
+
+
+def _characters(kept: Kept) -> int:
+    return sum(len(each.text) for each in kept.fragments)
+
+
+def _touches(change: Change, pattern: str, declared: Declared, concept: Concept) -> bool:
+    """Whether a change makes what a source says of a concept old."""
+    name = change.event.name
+    if any(name_pattern(each).fullmatch(name) for each in declared.invalidated_by):
+        return not pattern or _covers(pattern, concept)
+    for trigger, usual in TRIGGERS.items():
+        if name_pattern(trigger).fullmatch(name):
+            return _covers(pattern or usual, concept)
+    return False
+
+
+def _covers(pattern: str, concept: Concept) -> bool:
+    try:
+        return covers(pattern, concept)
+    except MicaError:
+        return True  # whatever it means, it may mean this one

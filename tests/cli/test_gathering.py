@@ -1,0 +1,83 @@
+"""defrag, judge and warm on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mica.cli import cli
+
+CONCEPT = "judgment:code_review:abc123"
+
+
+class Terminal:
+    """A user's shell in a directory of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.variables = {
+            "HOME": str(folder),
+            "XDG_DATA_HOME": "",
+            "XDG_CONFIG_HOME": "",
+            "MICA_BRIEF_DEADLINE_S": "30",
+        }
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(cli, arguments, env=self.variables, prog_name="mica")
+
+    def documents(self, *arguments: str) -> list[dict[str, Any]]:
+        result = self.run(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)
+        return found if isinstance(found, list) else [found]
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.chdir(tmp_path)
+    return Terminal(tmp_path)
+
+
+def test_what_was_judged_is_gathered_with_every_field(terminal: Terminal) -> None:
+    """C-08"""
+    judged = terminal.run("judge", CONCEPT, "GROWL", "--confidence", "0.52", "--reason", "tests passed")
+    assert (judged.exit_code, judged.stdout) == (0, f"#1 {CONCEPT}: GROWL {judged.stdout.split('GROWL ')[1]}")
+
+    told = terminal.run("defrag", CONCEPT)
+    (document,) = terminal.documents("defrag", CONCEPT)
+
+    assert "- [judgments] verdict: GROWL: tests passed (52%)" in told.stdout
+    assert "1 fragment, agreement 75%; " in told.stderr
+    assert "receipt 0" in told.stderr
+    assert {
+        "concept", "injection", "coherence", "fragments", "latency_ms", "tokens", "conflicts", "missing", "degraded",
+    } <= document.keys()  # fmt: skip
+    assert "judgments" in document["cached"], "the second question is answered from what the first one left"
+
+
+def test_a_directory_without_a_space_is_told_nothing_and_gets_none(terminal: Terminal, tmp_path: Path) -> None:
+    told = terminal.run("defrag", CONCEPT)
+
+    assert (told.exit_code, told.stdout) == (0, "")
+    assert "receipt" not in told.stderr
+    assert not list(tmp_path.rglob("*.db"))
+
+
+def test_what_is_no_concept_is_one_line(terminal: Terminal) -> None:
+    told = terminal.run("defrag", "abc123")
+
+    assert told.exit_code == 1
+    assert told.stderr == "mica: 'abc123' is not a concept; name it domain:type:id, as judgment:code_review:abc123\n"
+    assert terminal.run("judge", CONCEPT, "WAG", "--confidence", "2").exit_code == 2
+
+
+def test_warming_gathers_what_was_judged_last(terminal: Terminal) -> None:
+    """C-14"""
+    assert "Nothing was judged yet" in terminal.run("warm").stdout
+    terminal.run("judge", CONCEPT, "GROWL", "--confidence", "0.52", "--agent", "scout", "--session", "s1")
+
+    assert [each["concept"] for each in terminal.documents("warm")] == [CONCEPT]
+    assert CONCEPT in terminal.run("warm").stdout
