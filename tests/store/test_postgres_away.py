@@ -14,8 +14,9 @@ from mica import EventQuery
 from mica.errors import StoreUnavailable
 from mica.settings import Settings
 from mica.store import postgres_server
+from mica.store.addresses import recall, remember_space
 from mica.store.postgres import PostgresStore
-from mica.store.postgres_server import parse_address, recall, remember_space
+from mica.store.postgres_server import parse_address
 from mica.testing import build
 from mica.testing.postgres import APP, LOCKED, Server
 

@@ -12,18 +12,13 @@ from rich.markup import escape
 
 from mica.cli.output import Moment, Output, making_command, memory_command
 from mica.crystals import LEVELS, Crystal, Level
+from mica.inject.documents import crystal_document
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.model import Mark
 from mica.settings import DigestKind
 
 LEVEL = click.Choice(LEVELS)
-
-
-def crystal_document(crystal: Crystal) -> dict[str, object]:
-    """A crystal as JSON, with its insight in one piece."""
-    document: dict[str, object] = msgspec.to_builtins(crystal)
-    return {"id": crystal.id, "level": crystal.level, "period": crystal.period, "text": crystal.text, **document}
 
 
 def print_crystal(console: Console, crystal: Crystal) -> None:

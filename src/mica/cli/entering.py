@@ -19,7 +19,7 @@ from mica.cli.output import Output, json_option
 from mica.errors import InvalidInput
 from mica.inject.lines import local
 from mica.settings import load_settings
-from mica.web.notes import Note, notes
+from mica.store.notes import Note, notes
 from mica.web.tokens import Tokens
 
 

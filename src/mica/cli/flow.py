@@ -17,12 +17,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.choosing import field_options, query_options
-from mica.cli.crystals import LEVEL, crystal_document
+from mica.cli.crystals import LEVEL
 from mica.cli.events import LIMIT, print_event
 from mica.cli.output import Output, making_command, memory_command
 from mica.crystals import crystal_of
 from mica.errors import StoreError
-from mica.inject.documents import FULL, Fields, event_document, event_line
+from mica.inject.documents import FULL, Fields, crystal_document, event_document, event_line
 from mica.inject.exports import written
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory

@@ -8,8 +8,8 @@ import click
 import msgspec
 from rich.console import Console
 
-from mica.cli.crystals import crystal_document
 from mica.cli.output import Output, making_command, memory_command
+from mica.inject.documents import crystal_document
 from mica.inject.lines import counted, harmless
 from mica.inject.now import HAPPENED, NOW, STATUS
 from mica.memory import Memory

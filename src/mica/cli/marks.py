@@ -12,9 +12,9 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.crystals import crystal_document
 from mica.cli.output import Moment, Output, making_command, memory_command
 from mica.errors import InvalidInput, StoreError
+from mica.inject.documents import crystal_document
 from mica.inject.lines import counted, local, one_line
 from mica.memory import PRESETS, Memory, Preset
 from mica.model import RELATIONS, Origin, Relation

@@ -21,7 +21,7 @@ from mica.cli.output import space_name
 from mica.errors import InvalidInput, MicaError
 from mica.memory import Memory
 from mica.settings import Settings
-from mica.web.notes import Note, noted
+from mica.store.notes import Note, noted
 from mica.web.tokens import Tokens
 
 try:

@@ -1,4 +1,4 @@
-"""An event as a client is sent it: all of it, or the fields that a bundle or a list names."""
+"""Events and crystals as clients are sent them: all of it, or the fields that a bundle or a list names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from mica.crystals import Crystal
 from mica.errors import InvalidInput
 from mica.model import Event
 
@@ -68,6 +69,12 @@ def event_documents(events: Sequence[Event], fields: Fields = FULL) -> list[Docu
 def event_line(event: Event, fields: Fields = FULL) -> bytes:
     """An event as one line of JSON, without its line end."""
     return msgspec.json.encode(event_document(event, fields))
+
+
+def crystal_document(crystal: Crystal) -> Document:
+    """A crystal as JSON, with its insight in one piece."""
+    document: Document = msgspec.to_builtins(crystal)
+    return {"id": crystal.id, "level": crystal.level, "period": crystal.period, "text": crystal.text, **document}
 
 
 def _context(event: Event) -> dict[str, object]:

@@ -107,7 +107,7 @@ def open(
     must_exist: bool = False,
     encoder: Encoder | None = None,
 ) -> Opening:
-    """Open a space: a file, `postgresql://…`, `:memory:`, or nothing for the space of the current directory.
+    """Open a space: a file, `postgresql://…`, a server at `http://…`, `:memory:`, or nothing for this directory's own.
 
     Use it as `memory = await mica.open(…)` and close it, or as `async with mica.open(…) as memory`. One that is not
     there is made, or raises UnknownSpace where it must exist. `encoder` makes vectors in place of the one that the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ class Reading(Observing):
 
     async def log(
         self, query: EventQuery | None = None, *, after: int = 0, with_ancestors: bool = False
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Every stored event that fits, in commit order, from after a position to the end of the log.
 
         With ancestors, also all that led to these, so that no parent is missing. Read in small steps, so a log of any

@@ -95,6 +95,15 @@ class Wired:
         return self._store.location
 
     @property
+    def store(self) -> Store:
+        """The store beneath, for a server that lends it to other processes. `take` is its append."""
+        return self._store
+
+    async def take(self, events: Sequence[Event]) -> Appended:
+        """Store whole events that another process has made, as `Store.append` does; who follows here hears of them."""
+        return await self._append(events)
+
+    @property
     def here(self) -> Here:
         """The context that an event emitted now would be given, and the parent it would descend from."""
         return current(self._space) or self._base

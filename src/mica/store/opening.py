@@ -16,7 +16,7 @@ from mica.store.sqlite import SqliteStore
 async def open_store(target: str | Path | None, *, settings: Settings, must_exist: bool = False) -> Store:
     """The store that a target names, made if need be; raises UnknownSpace where it must exist and does not."""
     if target == "":
-        raise InvalidInput("'' names no store; give a file, `postgresql://…` or `:memory:`")
+        raise InvalidInput("'' names no store; give a file, `postgresql://…`, `http://…` or `:memory:`")
     if str(target) == ":memory:":
         from mica.store.ephemeral import EphemeralStore
 
@@ -26,8 +26,14 @@ async def open_store(target: str | Path | None, *, settings: Settings, must_exis
 
         here = space_of(Path.cwd(), home=settings.home)
         return await PostgresStore.open(str(target), space=here.name, home=settings.home, must_exist=must_exist)
+    if str(target).startswith(("http://", "https://")):
+        from mica.store.remote import open_remote  # an extra
+
+        return await open_remote(str(target), settings=settings, must_exist=must_exist)
     if target is not None and is_address(target):
-        raise InvalidInput(f"no store for the address {shown(target)!r}; give a file, `postgresql://…` or `:memory:`")
+        raise InvalidInput(
+            f"no store for the address {shown(target)!r}; give a file, `postgresql://…`, `http://…` or `:memory:`"
+        )
     file = _file(target, settings)
     if must_exist and not file.exists() and not Spools(hooks_folder(file)).waiting():
         raise UnknownSpace(str(target or file))

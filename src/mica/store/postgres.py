@@ -46,6 +46,7 @@ from mica.model import (
     utc_now,
 )
 from mica.store import postgres_crystals, postgres_replies, postgres_texts, postgres_trails, postgres_work
+from mica.store.addresses import recall, remember_space
 from mica.store.encoding import Together, remember
 from mica.store.postgres_append import (
     CHUNK_EVENTS,
@@ -77,8 +78,6 @@ from mica.store.postgres_server import (
     may_be_repeated,
     migrate,
     parse_address,
-    recall,
-    remember_space,
     translated,
 )
 from mica.store.postgres_verify import broken

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from importlib import resources
-from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -23,7 +21,6 @@ from mica.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from mica.model import new_writer
 from mica.store.space import shown
 
 try:
@@ -150,38 +147,6 @@ async def _nothing_to_reset(_: Connection) -> None:
 
 
 # -- What a machine remembers ---------------------------------------------------------------------------------
-
-
-class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """A space that was opened from this machine. No password is in it."""
-
-    address: str
-    space: str
-
-
-def recall(home: Path, address: Address) -> str | None:
-    """The id of the space at this address, if it was opened from this machine before."""
-    try:
-        known = msgspec.json.decode(_file(home, address).read_bytes(), type=_Known)
-    except (OSError, msgspec.DecodeError):
-        return None
-    return known.space if known.address == str(address) else None
-
-
-def remember_space(home: Path, address: Address, space: str) -> None:
-    """Keep in mind what `recall` is asked for. Where that cannot be written, opening needs the server."""
-    if recall(home, address) == space:
-        return
-    file = _file(home, address)
-    draft = file.with_name(f"{file.name}.{new_writer()}")
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(msgspec.json.encode(_Known(address=str(address), space=space)))
-        draft.replace(file)
-
-
-def _file(home: Path, address: Address) -> Path:
-    return home / "addresses" / f"{blake2b(str(address).encode(), digest_size=16).hexdigest()}.json"
 
 
 # -- Migrations -----------------------------------------------------------------------------------------------
