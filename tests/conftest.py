@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.web.server import WebServer, web_server_at
 
 import mica
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
 from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
+from mica.store.remote import open_remote
 from mica.store.sqlite import SqliteStore
 from mica.testing import HandClock
 from mica.testing.postgres import Server, postgres_server
@@ -32,6 +34,13 @@ settings.load_profile("mica")
 def server() -> Iterator[Server]:
     """One real PostgreSQL for the whole run. Where it cannot start, the run fails: no engine is left out."""
     with postgres_server() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def web_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
+    """One real server for the whole run, on loopback, with as many spaces as are asked for."""
+    with web_server_at(tmp_path_factory.mktemp("server")) as started:
         yield started
 
 
@@ -78,16 +87,18 @@ def opencode_db(tmp_path: Path) -> Path:
     return path
 
 
-ENGINES = ["ephemeral", "sqlite", "postgres"]
+ENGINES = ["ephemeral", "sqlite", "postgres", "remote"]
 
 
 @pytest.fixture(params=ENGINES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path, home: Settings) -> AsyncIterator[Store]:
     opened: Store
     if request.param == "ephemeral":
         opened = EphemeralStore()
     elif request.param == "sqlite":
         opened = await SqliteStore.open(tmp_path / "space.db")
+    elif request.param == "remote":
+        opened = await open_remote(request.getfixturevalue("web_server").address(), settings=home)
     else:
         # A new space behind its wall is as good as a new database, and quick.
         opened = await PostgresStore.open(request.getfixturevalue("server").address())
@@ -106,7 +117,7 @@ def clock() -> HandClock:
     return HandClock()
 
 
-@pytest.fixture(params=[":memory:", "space.db", "postgres"])
+@pytest.fixture(params=[":memory:", "space.db", "postgres", "http"])
 async def memory(
     request: pytest.FixtureRequest, tmp_path: Path, home: Settings, clock: HandClock
 ) -> AsyncIterator[mica.Memory]:
@@ -115,5 +126,7 @@ async def memory(
         target = tmp_path / request.param
     elif request.param == "postgres":
         target = request.getfixturevalue("server").address()
+    elif request.param == "http":
+        target = request.getfixturevalue("web_server").address()
     async with mica.open(target, settings=home, clock=clock) as opened:
         yield opened

@@ -12,7 +12,7 @@ import logging
 import re
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
@@ -27,6 +27,7 @@ from mica.web.problems import answered, of_error, problem
 from mica.web.tokens import LAST_DAYS, Token, Tokens
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+STORE = "/api/store/"
 OPEN = ("/health", "/enter", "/static/")  # what needs no token: nothing of any space is there
 KEY_S = 600.0  # that a link works before anybody has used it
 KEYS_MAX = 1_000
@@ -40,7 +41,8 @@ TOKEN, NONCE = "mica.token", "mica.nonce"  # where a request's token and its non
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much one caller may ask for."""
 
-    body_bytes_max: int = 32 * 2**20  # a batch of a thousand events with large data
+    body_bytes_max: int = 32 * 2**20  # a thousand events with large data
+    store_bytes_max: int = 320 * 2**20  # for a store's own verbs: one event may have 256 MiB
     requests_per_s: float = 1_000.0  # of one token: a loop gone wild stays below what the others need
     burst: int = 2_000
     refusals_per_s: float = 5.0  # without a valid token, of one address: nobody guesses 256 bits at this pace
@@ -67,6 +69,7 @@ class Access:
         self.cookie = f"mica_{port}"
         self.hosts = frozenset(name.lower().strip("[]") for name in (*LOOPBACK, *hosts))
         self._keys: OrderedDict[str, float] = OrderedDict()  # one-time, with the moment until which they work
+        self.answered: Counter[tuple[str, int]] = Counter()  # requests by method and status
         self._asked = _Pace(self.limits.requests_per_s, self.limits.burst)
         self._refused = _Pace(self.limits.refusals_per_s, self.limits.refusals_burst)
 
@@ -130,6 +133,7 @@ class Guard:
             await self._let_in(scope, receive, answer)
         finally:
             took_ms = (time.perf_counter() - started) * 1_000
+            self._access.answered[scope.get("method", "WEBSOCKET")[:10], status] += 1
             # Never the query: a link carries its key there.
             LOG.info("%s %s %d %.1f ms", scope.get("method", "WEBSOCKET"), ascii(scope["path"]), status, took_ms)
 
@@ -163,9 +167,10 @@ class Guard:
     async def _limited(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         """Pass it on, and stop reading a body that is too large or too slow."""
         limits = self._access.limits
+        allowed = limits.store_bytes_max if scope["path"].startswith(STORE) else limits.body_bytes_max
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > limits.body_bytes_max:
-            return await _refuse(scope, receive, send, status=413, detail=_too_large(limits))
+        if not length.isdigit() or int(length) > allowed:
+            return await _refuse(scope, receive, send, status=413, detail=_too_large(allowed))
         started, got, is_whole = asyncio.get_running_loop().time(), 0, scope["type"] == "websocket"
         has_begun = False
 
@@ -180,8 +185,8 @@ class Guard:
                 raise BodyRefused(408, "the body did not arrive in time; send it without pauses") from None
             got += len(message.get("body", b""))
             is_whole = not message.get("more_body", False)
-            if got > limits.body_bytes_max:
-                raise BodyRefused(413, _too_large(limits))
+            if got > allowed:
+                raise BodyRefused(413, _too_large(allowed))
             return message
 
         async def answer(message: Message) -> None:
@@ -195,6 +200,12 @@ class Guard:
             if has_begun:
                 raise
             await _refuse(scope, receive, send, status=error.status, detail=error.detail)
+        except Exception:
+            LOG.exception("%s %s failed", scope.get("method", "WEBSOCKET"), ascii(scope["path"]))
+            if has_begun:
+                raise
+            told = problem(500, "this is a fault of mica; the server's log has the details")
+            await answered(told)(scope, receive, send)
 
 
 class _Pace:
@@ -230,8 +241,8 @@ async def _refuse(
     await answered(problem(status, detail), headers)(scope, receive, send)
 
 
-def _too_large(limits: Limits) -> str:
-    return f"a body may have {limits.body_bytes_max:,} bytes here; send it in parts"
+def _too_large(allowed: int) -> str:
+    return f"a body may have {allowed:,} bytes here; send it in parts"
 
 
 def _is_same(origin: str, host: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -15,13 +14,15 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from mica.errors import MicaError
+from mica.web import streams
 from mica.web.access import Access, Guard
+from mica.web.api import server, store
 from mica.web.house import House
+from mica.web.live import Tails
+from mica.web.metrics import Durations, metrics
 from mica.web.pages import routes as pages
 from mica.web.problems import answered, of_error, problem
 from mica.web.tokens import LAST_DAYS
-
-LOG = logging.getLogger("mica.web")
 
 
 def application(house: House, *, access: Access, extra: Sequence[BaseRoute] = ()) -> Starlette:
@@ -32,16 +33,28 @@ def application(house: House, *, access: Access, extra: Sequence[BaseRoute] = ()
         try:
             yield
         finally:
+            await app.state.tails.close()
             await house.close()
 
     app = Starlette(
-        routes=[Route("/health", _health), Route("/enter", _enter), *extra, *pages()],
+        routes=[
+            Route("/health", _health),
+            Route("/enter", _enter),
+            Route("/metrics", metrics),
+            *streams.routes(),
+            *server.routes(),
+            *store.routes(),
+            *extra,
+            *pages(),
+        ],
         middleware=[Middleware(Guard, access=access)],
-        exception_handlers={MicaError: _told, HTTPException: _http, Exception: _failed},
+        exception_handlers={MicaError: _told, HTTPException: _http},
         lifespan=living,
     )
     app.state.house = house
     app.state.access = access
+    app.state.tails = Tails()
+    app.state.loads = Durations()  # how long loading trails took
     return app
 
 
@@ -71,8 +84,3 @@ async def _told(request: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return answered(problem(error.status_code, error.detail), error.headers)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    LOG.error("%s %s failed", request.method, ascii(request.url.path), exc_info=error)
-    return answered(problem(500, "this is a fault of mica; the server's log has the details"))

@@ -32,10 +32,12 @@ class House:
         *,
         settings: Settings,
         opening: Callable[..., Opening] = open_memory,
+        open_max: int = OPEN_MAX,
     ) -> None:
         self.settings = settings
         self._target = target
         self._opening = opening
+        self._open_max = open_max
         self._open: dict[str, Memory] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._is_closed = False
@@ -70,8 +72,8 @@ class House:
             if self._is_closed:
                 raise InvalidInput("this server is stopping; ask again when it is back")
             if name not in self._open:
-                if len(self._open) >= OPEN_MAX:
-                    raise InvalidInput(f"{OPEN_MAX} spaces are open already; start another server for {name!r}")
+                if len(self._open) >= self._open_max:
+                    raise InvalidInput(f"{self._open_max} spaces are open already; start another server for {name!r}")
                 self._open[name] = await self._opening(
                     self._place(name, make=make), settings=self.settings, must_exist=not make and name != self.default
                 )

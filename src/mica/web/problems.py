@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from mica import errors
 from mica.errors import MicaError
+from mica.store.wire import PROBLEMS
 
 MEDIA_TYPE = "application/problem+json"
-PREFIX = "/problems/"
 
 # The nearest of an error's own kinds decides.
 STATUSES: dict[type[MicaError], int] = {
@@ -54,7 +54,7 @@ def status_of(error: MicaError) -> int:
 def problem(status: int, detail: str, *, kind: str = "", facts: Mapping[str, object] | None = None) -> Problem:
     """A problem; `kind` is the name of an error of ours."""
     return Problem(
-        type=f"{PREFIX}{kind}" if kind else "about:blank",
+        type=f"{PROBLEMS}{kind}" if kind else "about:blank",
         title=HTTPStatus(status).phrase,
         status=status,
         detail=detail,

@@ -15,13 +15,15 @@ import uvicorn
 from starlette.applications import Starlette
 
 from mica.errors import InvalidInput, MicaError
+from mica.store.notes import notes
 from mica.store.space import is_address
 from mica.web.house import House
-from mica.web.notes import notes
 from mica.web.patience import PatientProtocol
 
 GRACE_S = 3  # what requests may take to end when the server stops
 CONNECTIONS_MAX = 4_000  # at once: each has a file and some 50 kB
+KEEP_ALIVE_S = 30  # that an idle connection is kept
+MESSAGE_BYTES_MAX = 2**20  # of a WebSocket: what is asked there is small
 TICK_S = 60.0  # how often the server's clock looks for what is due
 
 
@@ -73,22 +75,9 @@ def alone(target: Path | str, *, address: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-async def run(app: Starlette, listening: socket.socket, *, during: Callable[[], Awaitable[None]] | None = None) -> None:
+async def run(app: Starlette, listening: socket.socket, *, during: Callable[[], Awaitable[None]]) -> None:
     """Serve until SIGINT or SIGTERM, and do `during` meanwhile. What it raises ends the server, and is raised."""
-    config = uvicorn.Config(
-        app,
-        http=PatientProtocol,
-        log_config=None,
-        access_log=False,  # it would write queries, and with them the keys of links
-        server_header=False,
-        date_header=True,
-        limit_concurrency=CONNECTIONS_MAX,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=GRACE_S,
-        ws="websockets-sansio",
-        ws_max_size=2**20,
-    )
-    server = _Server(config)
+    server = Serving(app)
     loop = asyncio.get_running_loop()
     with ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -96,10 +85,9 @@ async def run(app: Starlette, listening: socket.socket, *, during: Callable[[], 
             stack.callback(loop.remove_signal_handler, number)
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve([listening]), name="mica-server")
-            if during is not None:
-                work = group.create_task(_meanwhile(during, server), name="mica-during")
-                await asyncio.wait([serving])
-                work.cancel()
+            work = group.create_task(_meanwhile(during, server), name="mica-during")
+            await asyncio.wait([serving])
+            work.cancel()
 
 
 async def tend(house: House) -> None:
@@ -111,7 +99,7 @@ async def tend(house: House) -> None:
                 await memory.tick()
 
 
-async def _meanwhile(during: Callable[[], Awaitable[None]], server: _Server) -> None:
+async def _meanwhile(during: Callable[[], Awaitable[None]], server: Serving) -> None:
     try:
         await during()
     except BaseException:
@@ -119,8 +107,24 @@ async def _meanwhile(during: Callable[[], Awaitable[None]], server: _Server) -> 
         raise
 
 
-class _Server(uvicorn.Server):
-    """One that leaves signals to us: a stop is an ordinary end."""
+class Serving(uvicorn.Server):
+    """uvicorn with our limits, and one that leaves signals to us: a stop is an ordinary end."""
+
+    def __init__(self, app: Starlette) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=PatientProtocol,
+                log_config=None,
+                access_log=False,  # it would write queries, and with them the keys of links
+                server_header=False,
+                limit_concurrency=CONNECTIONS_MAX,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+                ws="websockets-sansio",
+                ws_max_size=MESSAGE_BYTES_MAX,
+            )
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

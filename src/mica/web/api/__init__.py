@@ -1,0 +1,1 @@
+"""The verbs of the command line under `/api`: parse, call memory, answer."""

@@ -1,0 +1,184 @@
+"""`/metrics`: what Prometheus reads. The names of trails are those of A-35, everything else begins with `mica_`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mica.memory import Memory
+from mica.model import EventQuery, utc_now
+from mica.select.alerts import alerts
+from mica.settings import TrailSettings
+from mica.trails import USED, Trail
+from mica.web.access import Access
+from mica.web.asking import house_of, memory_of, space_of
+from mica.web.live import Tails
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+NAMES_MAX = 1_000  # trails that are told apart; what comes later counts together
+OTHERS = "others"
+
+Labels = Mapping[str, str]
+
+
+class Durations:
+    """How long something took, by name, in buckets."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS_S) + 1))
+        self._sums: dict[str, float] = defaultdict(float)
+
+    def observe(self, name: str, seconds: float) -> None:
+        if name not in self._counts and len(self._counts) >= NAMES_MAX:
+            name = OTHERS
+        bucket = next((place for place, limit in enumerate(BUCKETS_S) if seconds <= limit), len(BUCKETS_S))
+        self._counts[name][bucket] += 1
+        self._sums[name] += seconds
+
+    def lines(self, metric: str, label: str) -> list[str]:
+        told = []
+        for name, counts in sorted(self._counts.items()):
+            total = 0
+            for limit, count in zip([*map(str, BUCKETS_S), "+Inf"], counts, strict=True):
+                total += count
+                told.append(sample(f"{metric}_bucket", total, {label: name, "le": limit}))
+            told.append(sample(f"{metric}_sum", self._sums[name], {label: name}))
+            told.append(sample(f"{metric}_count", total, {label: name}))
+        return told
+
+
+async def metrics(request: Request) -> Response:
+    """One space, and the server that answers for it, in Prometheus' text format."""
+    memory = await memory_of(request)
+    space = space_of(request)
+    access: Access = request.app.state.access
+    tails: Tails = request.app.state.tails
+    loads: Durations = request.app.state.loads
+    lines = [
+        *await _space(memory, {"space": space}),
+        *await _trails(memory, house_of(request).settings.trails),
+        *_family("crystal_load_duration_seconds", "histogram", "How long loading a trail took.", ()),
+        *loads.lines("crystal_load_duration_seconds", "crystal_name"),
+        *_family(
+            "mica_requests_total",
+            "counter",
+            "Requests that were answered.",
+            [
+                sample("mica_requests_total", count, {"method": method, "status": str(status)})
+                for (method, status), count in sorted(access.answered.items())
+            ],
+        ),
+        *_family(
+            "mica_listeners",
+            "gauge",
+            "Who follows events just now.",
+            [sample("mica_listeners", tails.listeners)],
+        ),
+        *_family(
+            "mica_spaces_open",
+            "gauge",
+            "Spaces that this server has open.",
+            [sample("mica_spaces_open", len(house_of(request).opened))],
+        ),
+        *_family(
+            "process_resident_memory_bytes",
+            "gauge",
+            "Memory of this server.",
+            [sample("process_resident_memory_bytes", _resident_bytes())],
+        ),
+    ]
+    return Response("\n".join(lines) + "\n", media_type=MEDIA_TYPE)
+
+
+async def _space(memory: Memory, labels: Labels) -> list[str]:
+    sizes = await memory.sizes()
+    events, size_bytes = await memory.backlog()
+    told = [
+        ("mica_events", "Events of the log.", sizes.events),
+        ("mica_marks", "Marks that can be found.", sizes.marks),
+        ("mica_contexts", "Contexts, each stored once.", sizes.contexts),
+        ("mica_aged_events", "Events that were turned into blocks.", sizes.aged),
+        ("mica_store_bytes", "Size of the store's files.", sizes.size_bytes),
+        ("mica_backlog_events", "Events that wait to be stored.", events),
+        ("mica_backlog_bytes", "Size of what waits.", size_bytes),
+    ]
+    return [line for name, text, value in told for line in _family(name, "gauge", text, [sample(name, value, labels)])]
+
+
+async def _trails(memory: Memory, gates: TrailSettings) -> list[str]:
+    found = await memory.trails.list(with_archived=True, limit=NAMES_MAX)
+    names = {trail.key: trail.name for trail in found}
+    used: Counter[tuple[str, str]] = Counter()
+    for event in await memory.events(EventQuery(names=(USED,), limit=None)):
+        name = names.get(str(event.data.get("key")), OTHERS)
+        used[name, event.context.agent or ""] += 1
+    return [
+        *_family(
+            "crystal_usage_total",
+            "counter",
+            "How often a trail was loaded or followed.",
+            [
+                sample("crystal_usage_total", count, {"crystal_name": name, "agent_id": agent})
+                for (name, agent), count in sorted(used.items())
+            ],
+        ),
+        *_family(
+            "token_savings_total",
+            "gauge",
+            "Tokens that a trail saved by measurement; negative where it wasted some.",
+            [
+                sample("token_savings_total", trail.measured.saving, {"crystal_name": trail.name})
+                for trail in found
+                if trail.measured is not None
+            ],
+        ),
+        *_family(
+            "pattern_success_rate",
+            "gauge",
+            "The share of known outcomes of a trail that were successes.",
+            [
+                sample("pattern_success_rate", trail.success, {"pattern_hash": trail.key})
+                for trail in found
+                if trail.success is not None
+            ],
+        ),
+        *_alerts(found, gates),
+    ]
+
+
+def _alerts(trails: Sequence[Trail], gates: TrailSettings) -> list[str]:
+    found = alerts(trails, now=utc_now(), gates=gates)
+    return _family(
+        "mica_alert",
+        "gauge",
+        "What somebody should look at; 1 while it holds.",
+        [sample("mica_alert", 1, {"alert": each.kind, "crystal_name": each.trail}) for each in found],
+    )
+
+
+def _family(name: str, kind: str, text: str, samples: Iterable[str]) -> list[str]:
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *samples]
+
+
+def sample(name: str, value: float, labels: Labels | None = None) -> str:
+    """One line of the format."""
+    told = ",".join(f'{label}="{_escaped(text)}"' for label, text in (labels or {}).items())
+    return f"{name}{{{told}}} {value}" if told else f"{name} {value}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _resident_bytes() -> int:
+    """What this process holds, where the system tells it."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * 4_096

@@ -1,0 +1,101 @@
+"""A store behind a server: what the contract cannot see, which is the way to it and its absence."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.web.server import WebServer, web_server_at
+
+import mica
+from mica.errors import AccessDenied, InvalidInput, StoreUnavailable, UnknownEvent, UnknownSpace
+from mica.settings import Secret, Settings
+from mica.store.notes import Note, noted
+from mica.store.remote import parse_address
+
+
+async def test_events_wait_here_while_the_server_is_away_and_arrive_once(tmp_path: Path, home: Settings) -> None:
+    """Nothing emitted is lost: not by a server that is away, nor by the end of the process that emitted."""
+    with web_server_at(tmp_path / "server", opening=mica.open) as server:
+        address = server.address("shop")
+        async with mica.open(address, settings=home) as memory:
+            memory.mark("while it was there")
+            await memory.position()
+    async with mica.open(address, settings=home) as memory:  # known from before, so that it opens
+        memory.mark("while it was away")
+        await memory.durable()
+        with pytest.raises(StoreUnavailable, match="is `mica up` running there"):
+            await memory.position()
+    port = int(server.base.rpartition(":")[2])
+    with web_server_at(tmp_path / "server", port=port, token=server.token, opening=mica.open) as again:
+        async with mica.open(again.address("shop"), settings=home) as memory:
+            texts = [event.data["text"] for event in await memory.events()]
+
+    assert texts == ["while it was there", "while it was away"]
+
+
+async def test_a_server_that_was_never_met_must_be_there(home: Settings) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    with pytest.raises(StoreUnavailable, match=f"http://127.0.0.1:{port}"):
+        await mica.open(f"http://127.0.0.1:{port}", settings=home)
+
+
+async def test_a_wrong_or_missing_token_is_told(web_server: WebServer, home: Settings) -> None:
+    for address in (web_server.base, web_server.base.replace("://", "://:wrong@")):
+        with pytest.raises(AccessDenied, match="token"):
+            await mica.open(address, settings=home)
+
+
+async def test_a_token_comes_from_the_address_the_settings_or_a_server_of_ones_own(
+    web_server: WebServer, home: Settings
+) -> None:
+    async with mica.open(web_server.address("keys"), settings=home) as memory:
+        assert web_server.token not in memory.location
+
+    settings = msgspec.structs.replace(home, token=Secret(web_server.token))
+    async with mica.open(f"{web_server.base}/?space=keys", settings=settings) as memory:
+        assert await memory.events() == []
+
+    with noted(Note(address=web_server.base, pid=1, token=web_server.token, space="shop"), home=home.home):
+        async with mica.open(f"{web_server.base}/?space=keys", settings=home) as memory:
+            assert await memory.events() == []
+
+
+async def test_errors_come_back_as_they_were_raised(web_server: WebServer, home: Settings) -> None:
+    async with mica.open(web_server.address(), settings=home) as memory:
+        with pytest.raises(UnknownEvent) as raised:
+            await memory.event(12345)
+    assert raised.value.reference == "12345"
+
+    with pytest.raises(UnknownSpace, match="no store nowhere"):
+        await mica.open(web_server.address("nowhere"), settings=home, must_exist=True)
+
+
+@pytest.mark.parametrize("address", ["http://", "http://host:port", "http://host/path", "http://host/?colour=red"])
+def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
+    with pytest.raises(InvalidInput, match=r"address|colour"):
+        parse_address(address)
+
+
+async def test_another_kind_of_server_is_told_apart(tmp_path: Path, home: Settings) -> None:
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_error(500)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        with pytest.raises(StoreUnavailable, match="is it a mica server"):
+            await mica.open(f"http://127.0.0.1:{other.server_port}", settings=home)
+        other.shutdown()
+        thread.join()

@@ -1,0 +1,74 @@
+"""A real server on loopback, in a thread of this process, with as many spaces as are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import mica
+from mica.memory import Opening
+from mica.settings import Settings
+from mica.web.access import Access, Limits
+from mica.web.app import application
+from mica.web.house import House
+from mica.web.running import Serving, bound
+from mica.web.tokens import Tokens
+
+STARTED_S = 30
+
+
+class WebServer:
+    """Where it is. `address` names a space of it with a token that opens all."""
+
+    def __init__(self, base: str, token: str) -> None:
+        self.base = base
+        self.token = token
+        self._names = iter(range(1, 1_000_000))
+
+    def address(self, space: str | None = None) -> str:
+        """The address of a space, a new one unless it is named."""
+        space = space or f"space-{next(self._names)}"
+        return f"{self.base.replace('://', f'://:{self.token}@')}/?space={space}"
+
+
+def _in_memory(_: Path | str, *, settings: Settings, must_exist: bool) -> Opening:
+    return mica.open(":memory:", settings=settings)
+
+
+@contextmanager
+def web_server_at(
+    folder: Path, *, port: int = 0, token: str | None = None, opening: Callable[..., Opening] = _in_memory
+) -> Iterator[WebServer]:
+    """Start a server, whose spaces are in memory unless `opening` says otherwise, and stop it.
+
+    At a port and with a token that it had before, if they are given.
+    """
+    settings = mica.load_settings({"HOME": str(folder), "MICA_SEMANTIC": "off"})
+    listening = bound("127.0.0.1", port, home=settings.home)
+    port = listening.getsockname()[1]
+    tokens = Tokens(settings.home)
+    token = token or tokens.make("tests")[0]
+    limits = Limits(requests_per_s=1e6, burst=1_000_000)
+    stop: list[Callable[[], object]] = []
+    is_up = threading.Event()
+
+    async def serve() -> None:
+        house = House(folder / "shop.db", settings=settings, opening=opening, open_max=1_000_000)
+        server = Serving(application(house, access=Access(tokens, port=port, limits=limits)))
+        stop.append(partial(asyncio.get_running_loop().call_soon_threadsafe, server.stop))
+        is_up.set()
+        await server.serve([listening])
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), name="mica-test-server", daemon=True)
+    thread.start()
+    assert is_up.wait(STARTED_S)
+    try:
+        yield WebServer(f"http://127.0.0.1:{port}", token)
+    finally:
+        stop[0]()
+        thread.join(STARTED_S)
+        listening.close()
