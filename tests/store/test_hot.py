@@ -14,13 +14,18 @@ import pytest
 
 import mica
 from mica import Event, EventQuery, Memory, Ref
+from mica.errors import UnknownEvent
 from mica.model import Context, EventId, Tombstone, event_id, make_event, new_writer
+from mica.observe.context import Here
+from mica.observe.journal import Journal
+from mica.observe.segment import SUFFIX, Frame, Segment
 from mica.settings import Settings
 from mica.store import hot
 from mica.store.purging import Selection
 from mica.testing import build
 
 FAR = datetime(2600, 1, 1, tzinfo=UTC)
+AWAY = [FAR, FAR, datetime(1975, 6, 1, tzinfo=UTC), datetime(1600, 1, 1, tzinfo=UTC)]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 QUERIES = [
     EventQuery(limit=None),
@@ -35,6 +40,7 @@ QUERIES = [
     EventQuery(text="cookie", session="s0", limit=2),
     EventQuery(since=NOW + timedelta(seconds=40), until=NOW + timedelta(seconds=90), limit=None),
     EventQuery(since=FAR, limit=3),
+    EventQuery(until=datetime(1976, 1, 1, tzinfo=UTC), limit=None),
 ]
 
 
@@ -51,7 +57,7 @@ def emit_some(memory: Memory, chance: random.Random, known: list[Ref], count: in
         ):
             data = {"text": chance.choice(["the cookie is set", "redirect", "cookies and a redirect"])}
             name = chance.choice(["step.one", "step.two", "mark", "other"])
-            at = FAR if chance.random() < 0.02 else NOW + timedelta(seconds=chance.randint(0, 120))
+            at = chance.choice(AWAY) if chance.random() < 0.03 else NOW + timedelta(seconds=chance.randint(0, 120))
             known.append(memory.emit(name, data, parent=parent, error=chance.random() < 0.1, at=at))
 
 
@@ -123,6 +129,62 @@ async def test_data_that_json_cannot_hold_is_told_where_it_waits(
         memory.emit("odd", {1: "a key that is no text"})  # type: ignore[dict-item]  # what a caller may do
         [event] = await memory.events()
         assert (event.name, event.data["name"]) == ("event.refused", "odd")
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many frames each read decodes whole."""
+    decoded: list[int] = []
+    frames = Segment.frames
+
+    def counted(segment: Segment, first: int, last: int) -> list[Frame]:
+        decoded.append(last - first)
+        return frames(segment, first, last)
+
+    monkeypatch.setattr(Segment, "frames", counted)
+    return decoded
+
+
+def leave(folder: Path, events: int) -> list[Ref]:
+    """What a writer that is gone left beside a store."""
+    journal = Journal(folder / "space.db-segments", space="test", base=Here(), clock=None, wake=lambda: None)
+    refs = [journal.emit("step", {"n": number}) for number in range(events)]
+    journal.close()
+    return refs
+
+
+async def test_only_frames_that_may_be_wanted_are_decoded(tmp_path: Path, home: Settings, unread: list[int]) -> None:
+    """E-40: of a backlog the last events are read without decoding all of it."""
+    leave(tmp_path, 20_000)
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        memory._folding._task.cancel()
+        latest = await memory.events(EventQuery(limit=100))
+        first = (await memory.events(EventQuery(until=latest[0].at, limit=1)))[0]
+        assert [event.data["n"] for event in latest] == list(range(19_900, 20_000))
+        assert first.data["n"] == 19_899
+        assert sum(unread) < 6_000
+
+
+@pytest.mark.parametrize("at", ["time", "name", "array"])
+async def test_a_damaged_frame_hides_no_other_and_is_told_when_it_is_stored(
+    tmp_path: Path, home: Settings, at: str
+) -> None:
+    """TB-11: what power loss tore, read where it lies; the read answers with what is whole."""
+    refs = leave(tmp_path, 8_000)
+    path = max(tmp_path.rglob(f"*{SUFFIX}"))
+    body = bytearray(path.read_bytes())
+    name = body.index(b"step", body.index(b"step") + 3_000)  # in the middle of some frame
+    body[{"time": name - 10, "name": name - 1, "array": name - 11}[at]] = 0xC1  # which no MessagePack has
+    path.write_bytes(body)
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        latest = await memory.events(EventQuery(limit=None))
+        numbers = [int(str(event.data["n"])) for event in latest]
+        [missing] = set(range(8_000)) - set(numbers)
+        with pytest.raises(UnknownEvent):
+            await memory.event(refs[missing].id)
+        assert await memory.event(refs[missing + 1].id) in latest
+        await memory.position()
+        assert any("is damaged" in problem for problem in memory.damaged)
 
 
 MANY = """

@@ -16,7 +16,7 @@ from mica.observe.segment import Stretch
 BATCH_MAX = 1_000  # one transaction: a full sync is cheap beside it, and readers wait for milliseconds
 GATHER_S = 0.02  # the background lets events gather for so long: one transaction for all of them
 RETRY_S = 1.0  # how long the background waits before it tries a store again that could not be reached
-REST_S = 0.5  # who has just opened a space reads it first; then what dead writers left is stored
+REST_S = 2.0  # who has just opened a space reads it first; then what dead writers left is stored
 BUSY_SHARE = 0.03  # of the time, for the background, while events come faster than it stores them
 HURRY_BYTES = 2**30  # what may wait meanwhile; beyond that the background takes all the time it needs
 CLOSE_S = 1.0  # how long closing goes on with what dead writers have left; the next who opens the space does the rest

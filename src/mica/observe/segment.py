@@ -15,9 +15,11 @@ import errno
 import mmap
 import os
 import struct
+import sys
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, cast
 from zlib import crc32
@@ -60,6 +62,7 @@ PIECE_SHARE, PIECE_BYTES = 16, (2**16, 2**19)  # of the heap made ready at once:
 # nothing, a busy one makes pages for 2,700 events in a tenth of a millisecond
 _ZEROS = memoryview(bytes(PIECE_BYTES[1]))
 
+_LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)  # halves of a word: where a frame ends, and its scope
 _ARRAY = b"\xdd"  # what turns frames end to end into one MessagePack array, with their number
 
 
@@ -92,10 +95,18 @@ class Frame(msgspec.Struct, array_like=True, gc=False):
         return EPOCH + timedelta(0, 0, self.at if self.flags & MICROSECONDS else self.at // 1_000)
 
 
+class Head(msgspec.Struct, array_like=True, gc=False):
+    """The beginning of a frame: what is behind it is skipped, not decoded."""
+
+    at: int
+
+
 encode_frame, encode_into = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Encoder().encode_into
 check_context = msgspec.msgpack.Decoder(tuple[int, Context]).decode  # raises where a field is not what it should be
 _bodies = msgspec.msgpack.Decoder(dict[object, object] | bytes)  # bytes: JSON already
 _frames = msgspec.msgpack.Decoder(list[Frame])
+_heads = msgspec.msgpack.Decoder(list[Head])
+_at = attrgetter("at")
 
 
 class Segment:
@@ -109,6 +120,7 @@ class Segment:
         self.writer = WriterId(writer.decode())
         self.heap_at = HEADER_BYTES + 8 * self.capacity
         self.spine = memoryview(area)[HEADER_BYTES : self.heap_at].cast("Q")
+        self._halves = memoryview(area)[HEADER_BYTES : self.heap_at].cast("I")
         self.count = 0  # frames known to be written
         self.folded: int = _FOLDED.unpack_from(area, _FOLDED_AT)[0]
         self.contexts: dict[int, Context] = {}  # met so far by a reader
@@ -175,20 +187,32 @@ class Segment:
 
     def read(self, first: int, last: int) -> list[Event]:
         """The events of some frames, contexts left out. Raises ValueError when a frame is damaged."""
-        words = self.spine[first:last].tolist()
         found = []
-        for index, (word, frame) in enumerate(zip(words, self.frames(first, last), strict=True), first):
-            if word >> SCOPE_SHIFT:
+        for index, (scope, frame) in enumerate(
+            zip(self.scopes(first, last), self.frames(first, last), strict=True), first
+        ):
+            if scope:
                 found.append(self.event(index, frame))
             else:
                 self._learn(frame)
         return found
 
+    def scopes(self, first: int, last: int) -> list[int]:
+        """The numbers of the contexts of some frames; 0 for a frame that is a context."""
+        return self._halves[2 * first + _HIGH : 2 * last : 2].tolist()
+
     def frames(self, first: int, last: int) -> list[Frame]:
         """Some frames, decoded in one call. Raises ValueError when one is damaged."""
+        return _frames.decode(self._array(first, last))
+
+    def times(self, first: int, last: int) -> list[int]:
+        """How some frames begin: with their time, or their number. The rest of them is not decoded."""
+        return list(map(_at, _heads.decode(self._array(first, last))))
+
+    def _array(self, first: int, last: int) -> bytes:
         start = self.spine[first - 1] & END_MASK if first else self.heap_at
         end = self.spine[last - 1] & END_MASK if last else self.heap_at
-        return _frames.decode(_ARRAY + (last - first).to_bytes(4) + self.area[start:end])
+        return _ARRAY + (last - first).to_bytes(4) + self.area[start:end]
 
     def event(self, index: int, frame: Frame) -> Event:
         """The event of a frame; in place of one whose data JSON cannot hold, its name and why."""
@@ -231,8 +255,8 @@ class Segment:
 
     def learn(self, before: int) -> None:
         """Read the contexts that were written before this frame."""
-        for index, word in enumerate(self.spine[:before].tolist()):
-            if word >> SCOPE_SHIFT == 0:
+        for index, scope in enumerate(self.scopes(0, before)):
+            if scope == 0:
                 self._learn(*self.frames(index, index + 1))
 
     def _learn(self, frame: Frame) -> None:
@@ -270,12 +294,17 @@ class Segment:
 
         What a kill leaves is whole. What power loss has torn is found when it is read: see `cut`.
         """
-        words = self.spine.tolist()
-        self.count = words.index(0) if 0 in words else self.capacity
+        ends = [self.heap_at, *self._halves[_LOW::2].tolist()]
+        self.count = (ends.index(0) if 0 in ends else len(ends)) - 1
+        del ends[self.count + 1 :]
         problem = None
-        ends = [self.heap_at, *(word & END_MASK for word in words[: self.count])]
-        if ends != sorted(ends) or ends[-1] > self.size_bytes:
-            self.count = next(i for i, (start, end) in enumerate(pairwise(ends)) if not start < end <= self.size_bytes)
+        if (
+            ends != sorted(ends)
+            or ends[-1] > self.size_bytes
+            or (self.count < self.capacity and self.spine[self.count])
+        ):
+            outside = (i for i, (start, end) in enumerate(pairwise(ends)) if not start < end <= self.size_bytes)
+            self.count = next(outside, self.count)
             problem = f"frame {self.count} is damaged: it ends outside of the segment"
         marks = [mark for slot in _MARKS_AT if (mark := _MARK.unpack_from(self.area, slot))[0]]
         if marks and not any(count <= self.count and self._holds(end, checksum) for count, end, checksum in marks):

@@ -12,19 +12,21 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
+from itertools import compress
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from mica.errors import InvalidEvent
 from mica.model import Context, Event, EventId, EventQuery, WriterId, microseconds, name_pattern, split_id
 from mica.observe.folding import Folding
-from mica.observe.segment import ERROR, MICROSECONDS, READ_FRAMES, SCOPE_SHIFT, Frame, Segment, Stretch
+from mica.observe.segment import ERROR, READ_FRAMES, UNREADABLE, Frame, Segment, Stretch
 from mica.store.matching import matcher
 from mica.store.protocol import Store
 from mica.store.purging import Outstanding
 
-_AT, _FLAGS = attrgetter("at"), attrgetter("flags")
 STORED_FIRST = 5_000  # so many events are stored before a read, in a few hundredths of a second; more are read unstored
+NEAR_NS = 2**58  # February 1979: a time below may be one of microseconds, whose nanoseconds 64 bits do not hold
 SPARSE = 8  # of so many frames one is wanted: then each is decoded alone
 
 
@@ -50,28 +52,53 @@ class _Found(NamedTuple):
         return self.segment.event(self.place, self.frame)
 
 
-class _Chunk(NamedTuple):
-    """Some frames of a segment, contexts among them, and which of them are wanted."""
+class _Chunk:
+    """Some frames of a segment, contexts among them, and which of them are wanted. Decoded when it is asked."""
 
-    segment: Segment
-    order: int  # of the segment's first frame
-    first: int
-    words: list[int]
-    frames: list[Frame]
-    scopes: set[int] | None
+    def __init__(self, segment: Segment, order: int, first: int, scopes: list[int], wanted: set[int] | None) -> None:
+        self._segment = segment
+        self._order = order  # of the segment's first frame
+        self._first = first
+        self._scopes = scopes
+        self._wanted = wanted
 
-    @property
-    def latest(self) -> float:
-        """No event is later, in microseconds."""
-        if max(map(_FLAGS, self.frames)) >= MICROSECONDS:
-            return math.inf  # a time far away; rare enough to look at each
-        return int(max(map(_AT, self.frames))) // 1_000
+    @cached_property
+    def times(self) -> tuple[float, float]:
+        """No event is earlier, and none is later, in microseconds."""
+        try:
+            begun = self._segment.times(self._first, self._first + len(self._scopes))
+        except UNREADABLE:
+            return -math.inf, math.inf
+        of_events = list(compress(begun, self._scopes))
+        if not of_events:
+            return math.inf, -math.inf
+        earliest = min(of_events)
+        if earliest < NEAR_NS:
+            return -math.inf, math.inf  # a time far away; rare enough to look at each
+        return earliest // 1_000, max(of_events) // 1_000
 
     def found(self) -> Iterator[_Found]:
-        for place, (word, frame) in enumerate(zip(self.words, self.frames, strict=True), self.first):
-            scope = word >> SCOPE_SHIFT
-            if scope and (self.scopes is None or scope in self.scopes):
-                yield _Found(frame.microseconds, self.order + place, self.segment, place, frame)
+        frames = self._frames()
+        for place, (scope, frame) in enumerate(zip(self._scopes, frames, strict=True), self._first):
+            if frame is not None and scope and (self._wanted is None or scope in self._wanted):
+                yield _Found(frame.microseconds, self._order + place, self._segment, place, frame)
+
+    def _frames(self) -> Sequence[Frame | None]:
+        """The frames; None for one that is damaged, which the fold tells."""
+        last = self._first + len(self._scopes)
+        try:
+            return self._segment.frames(self._first, last)
+        except UNREADABLE:
+            return [self._frame(index) for index in range(self._first, last)]
+
+    def _frame(self, index: int) -> Frame | None:
+        try:
+            [frame] = self._segment.frames(index, index + 1)
+            if self._scopes[index - self._first]:
+                self._segment.event(index, frame)
+        except UNREADABLE:
+            return None
+        return frame
 
 
 class Hot:
@@ -85,17 +112,15 @@ class Hot:
     @property
     def count(self) -> int:
         """How many events there are."""
-        return sum(
-            sum(word >> SCOPE_SHIFT != 0 for word in segment.spine[first:last].tolist())
-            for segment, first, last in self._stretches
-        )
+        return sum(last - first - segment.scopes(first, last).count(0) for segment, first, last in self._stretches)
 
     def event(self, identifier: EventId) -> Event | None:
         writer, sequence = split_id(identifier)
         for segment, first, last in self._stretches:
             index = sequence - segment.base
             if segment.writer == writer and first <= index < last:
-                return next(map(self._outstanding.applied, segment.read(index, index + 1)), None)
+                with suppress(*UNREADABLE):  # damaged, which the fold tells
+                    return next(map(self._outstanding.applied, segment.read(index, index + 1)), None)
         return None
 
     def events(self, query: EventQuery) -> list[Event]:
@@ -103,11 +128,18 @@ class Hot:
         asks_for_context = not query.session is query.agent is query.user is None
         fits_head, fits = _heads_of(query), matcher(query)
         limit = query.limit
+        since = -math.inf if query.since is None else microseconds(query.since)
+        until = math.inf if query.until is None else microseconds(query.until)
+        is_dated = query.since is not None or query.until is not None
         latest: list[_Found] = []  # a heap: the oldest of them first
         for chunk in self._chunks(_contexts_of(query) if asks_for_context else None):
             is_full = limit is not None and len(latest) >= limit
-            if is_full and (not latest or chunk.latest < latest[0].at):
+            if is_full and not latest:
+                break
+            if is_full and chunk.times[1] < latest[0].at:
                 continue  # most chunks: the latest of the log are read first
+            if is_dated and (chunk.times[1] < since or chunk.times[0] >= until):
+                continue
             for found in chunk.found():
                 if found.at <= self._purged_until:  # it may be a tombstone, to which little fits
                     is_wanted = fits(self._event(found))
@@ -155,20 +187,19 @@ class Hot:
         order = 0
         for segment, first, last in reversed(self._stretches):
             order -= segment.capacity
-            words = segment.spine[first:last].tolist()
-            scopes = None
+            scopes = segment.scopes(first, last)
+            wanted = None
             if fits_context is not None:
                 segment.learn(last)
-                scopes = {number for number, context in list(segment.contexts.items()) if fits_context(context)}
-            for start in range((len(words) - 1) // READ_FRAMES * READ_FRAMES, -1, -READ_FRAMES):
-                some = words[start : start + READ_FRAMES]
-                if scopes is not None and sum(word >> SCOPE_SHIFT in scopes for word in some) * SPARSE < len(some):
-                    for place, word in enumerate(some, first + start):
-                        if word >> SCOPE_SHIFT in scopes:
-                            yield _Chunk(segment, order, place, [word], segment.frames(place, place + 1), scopes)
+                wanted = {number for number, context in list(segment.contexts.items()) if fits_context(context)}
+            for start in range((len(scopes) - 1) // READ_FRAMES * READ_FRAMES, -1, -READ_FRAMES):
+                some = scopes[start : start + READ_FRAMES]
+                if wanted is not None and sum(scope in wanted for scope in some) * SPARSE < len(some):
+                    for place, scope in enumerate(some, first + start):
+                        if scope in wanted:
+                            yield _Chunk(segment, order, place, [scope], wanted)
                 else:
-                    frames = segment.frames(first + start, first + start + len(some))
-                    yield _Chunk(segment, order, first + start, some, frames, scopes)
+                    yield _Chunk(segment, order, first + start, some, wanted)
 
 
 def _contexts_of(query: EventQuery) -> Callable[[Context], bool]:
