@@ -86,7 +86,7 @@ async def test_a_list_has_its_entries_for_rows_and_an_object_is_one(tmp_path: Pa
 async def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(
     tmp_path: Path, declare: Declare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C-11: a document is kept in mind by its time and size, once it has settled."""
+    """A document is kept in mind by its time and size, once it has settled."""
     file = tmp_path / "a.json"
     sources = declare('[sources.a]\ndriver = "json"\npath = "a.json"\n')
 

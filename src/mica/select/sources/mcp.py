@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,7 +18,7 @@ from mica.errors import SourceFailed
 from mica.select.blocking import imported
 from mica.select.fragments import Concept
 from mica.select.sources.documents import Selecting, Selector
-from mica.select.sources.http import HeaderVariables, client, headers
+from mica.select.sources.http import HeaderVariables, headers, made_client
 from mica.select.sources.live import Conditions
 from mica.select.sources.mapping import Told
 from mica.select.sources.tables import About, Around, Asking, DeclaredSource, Explained, SourceTable, Where
@@ -78,8 +78,8 @@ class McpSource(DeclaredSource):
         self._resource = Asking(table.resource) if table.resource is not None else None
         self._where = Where(table.where)
         self._selecting = Selecting(name, table.select)
-        self._serving: asyncio.Task[None] | None = None
-        self._connected: asyncio.Future[Client] | None = None
+        self._session: _Session | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
     @property
     def place(self) -> str:
@@ -101,23 +101,24 @@ class McpSource(DeclaredSource):
                 return Told((), ())
             root = text
         if not isinstance(root, dict | list):
-            root = {"key": str(concept), "text": text}
+            root = {"key": str(concept), "text": root if isinstance(root, str) else text}
         return self.told_from(self._selecting.of(root), concept, self._where.of(concept), now=now)
 
     async def _asked(self, concept: Concept) -> str:
         """What the server answers, as text. Raises SourceFailed."""
-        from_before = self._connected is not None
-        try:
-            return await self._answer(await self._session(), concept)
-        except _Gone as error:
-            if not from_before:
-                raise SourceFailed(self.name, f"{self.place} ended the connection: {error}; try it by hand") from error
-        try:
-            return await self._answer(await self._session(), concept)  # it was ended or restarted since
-        except _Gone as error:
-            raise SourceFailed(self.name, f"{self.place} ended the connection: {error}; try it by hand") from error
+        is_new = self._session is None
+        while True:
+            session = await self._opened()
+            try:
+                return await self._answer(await asyncio.shield(session.client), concept)
+            except _Gone as error:
+                self._leave(session)
+                if is_new:
+                    reason = f"{self.place} ended the connection ({error}); try it by hand"
+                    raise SourceFailed(self.name, reason) from error
+                is_new = True  # it was ended or restarted since; once more, and then it is told
 
-    async def _answer(self, session: Client, concept: Concept) -> str:
+    async def _answer(self, client: Client, concept: Concept) -> str:
         import anyio
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
@@ -125,18 +126,16 @@ class McpSource(DeclaredSource):
         try:
             if self._resource is not None:
                 uri = self._resource.of(concept, quoted=lambda part: quote(part, safe=""))
-                read = await session.read_resource(uri)
+                read = await client.read_resource(uri)
                 texts = [getattr(each, "text", None) for each in read.contents]
                 return self._bounded(texts, None)
             arguments = {key: _filled(value, concept) for key, value in self._arguments.items()}
-            called = await session.call_tool(self.table.tool or "", arguments)
+            called = await client.call_tool(self.table.tool or "", arguments)
         except MCPError as error:
             if error.error.code == CONNECTION_CLOSED:
-                self._forget()
                 raise _Gone(str(error)) from error
             raise SourceFailed(self.name, f"{self.place} refuses: {error}; see what it offers") from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
-            self._forget()
             raise _Gone(type(error).__name__) from error
         said = self._bounded([getattr(each, "text", None) for each in called.content], called.structured_content)
         if called.is_error:
@@ -145,6 +144,8 @@ class McpSource(DeclaredSource):
 
     def _bounded(self, texts: Sequence[str | None], structured: object) -> str:
         """Structured content if there is any, else the texts, within the limit."""
+        if isinstance(structured, dict) and list(structured) == ["result"]:
+            structured = structured["result"]  # as the SDK wraps what is no object
         said = msgspec.json.encode(structured).decode() if structured is not None else "\n".join(filter(None, texts))
         if texts and not any(texts) and structured is None:
             raise SourceFailed(self.name, f"{self.place} answers with pictures or bytes, and no text")
@@ -156,37 +157,36 @@ class McpSource(DeclaredSource):
 
     # -- The session ----------------------------------------------------------------------------------------------
 
-    async def _session(self) -> Client:
-        """The open session. Opening goes on when nobody waits any more, so that the next finds it."""
+    async def _opened(self) -> _Session:
+        """The session, which may still be opening. That goes on when nobody waits any more: the next finds it open."""
         if self._unset:
             raise SourceFailed(self.name, f"the variable {self._unset[0]!r} is not set; export it")
-        await imported(self.pool, self.name, "mcp", extra="mcp")
-        if self._connected is None:
-            self._connected = asyncio.get_running_loop().create_future()
-            self._connected.add_done_callback(_heeded)
-            self._serving = asyncio.create_task(self._serve(self._connected))
-        return await asyncio.shield(self._connected)
+        await imported(self.pool, self.name, "mcp.client", extra="mcp")
+        if self._session is None:
+            self._session = _Session()
+            self._session.task = asyncio.create_task(self._hold(self._session))
+        return self._session
 
-    async def _serve(self, connected: asyncio.Future[Client]) -> None:
-        """Hold a session open until it is cancelled; it begins and ends in this task."""
+    async def _hold(self, session: _Session) -> None:
+        """Open a session, hold it until it is over, and end it: all of that in one task, as the SDK needs it."""
         try:
             async with AsyncExitStack() as held:
                 async with asyncio.timeout(CONNECT_S):
-                    session = await self._opened(held)
-                if not connected.done():
-                    connected.set_result(session)
-                await asyncio.Event().wait()
+                    client = await self._entered(held)
+                session.client.set_result(client)
+                await session.is_over.wait()
         except Exception as error:  # noqa: BLE001  # the SDK raises what its transport raised, alone or in groups
-            reason = f"{self.place} cannot be reached ({_reason(error)}); try it by hand"
-            failure = error if isinstance(error, SourceFailed) else SourceFailed(self.name, reason)
-            if not connected.done():
-                connected.set_exception(failure)
+            first = _first(error)
+            reason = f"{self.place} cannot be reached ({_reason(first)}); try it by hand"
+            failure = first if isinstance(first, SourceFailed) else SourceFailed(self.name, reason)
+            if not session.client.done():
+                session.client.set_exception(failure)
         finally:
-            connected.cancel()
-            if self._connected is connected:
-                self._connected = None
+            session.client.cancel()
+            if self._session is session:
+                self._session = None
 
-    async def _opened(self, held: AsyncExitStack) -> Client:
+    async def _entered(self, held: AsyncExitStack) -> Client:
         from mcp.client import Client
         from mcp.client.stdio import StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
@@ -198,19 +198,19 @@ class McpSource(DeclaredSource):
             parameters = StdioServerParameters(command=program, args=words, env=handed, cwd=self._folder)
             transport = stdio_client(parameters, errlog=quiet)
         else:
-            sending = await held.enter_async_context(client(self._headers, timeout_s=self.table.timeout_s))
+            sending = await held.enter_async_context(made_client(self._headers, timeout_s=self.table.timeout_s))
             transport = streamable_http_client(self.table.url or "", http_client=sending)
-        session = await held.enter_async_context(Client(transport))
+        client = await held.enter_async_context(Client(transport))
         if self.table.tool is not None:
-            await self._check_tool(session, self.table.tool)
-        return session
+            await self._check_tool(client, self.table.tool)
+        return client
 
-    async def _check_tool(self, session: Client, name: str) -> None:
+    async def _check_tool(self, client: Client, name: str) -> None:
         """Raise SourceFailed when there is no such tool, or when it says that it changes things."""
         offered: dict[str, Tool] = {}
         cursor: str | None = None
         for _ in range(PAGES_MAX):
-            page = await session.list_tools(cursor=cursor)
+            page = await client.list_tools(cursor=cursor)
             offered |= {tool.name: tool for tool in page.tools}
             cursor = page.next_cursor
             if cursor is None:
@@ -222,11 +222,16 @@ class McpSource(DeclaredSource):
         if hints is not None and hints.read_only_hint is False:
             raise SourceFailed(self.name, f"the tool {name!r} says that it changes things; name one that only reads")
 
-    def _forget(self) -> None:
-        """Let the next question open another session."""
-        self._connected = None
-        if self._serving is not None:
-            self._serving.cancel()
+    def _leave(self, session: _Session) -> None:
+        """Let a session end; the next question opens another."""
+        if self._session is session:
+            self._session = None
+        if session.task is not None:
+            self._ending.add(session.task)
+            session.task.add_done_callback(self._ending.discard)
+            if not session.client.done():
+                session.task.cancel()  # while it opens; afterwards a second word would disturb how it ends
+        session.is_over.set()
 
     def explained(self, concept: Concept) -> Explained:
         if self._resource is not None:
@@ -236,15 +241,24 @@ class McpSource(DeclaredSource):
         return self._explained(f"call {self.table.tool}", arguments | self._where.of(concept))
 
     async def check(self) -> str:
-        session = await self._session()
-        return f"{self.place} answers with protocol {session.protocol_version}"
+        client = await asyncio.shield((await self._opened()).client)
+        return f"{self.place} answers with protocol {client.protocol_version}"
 
     async def close(self) -> None:
-        serving, self._serving, self._connected = self._serving, None, None
-        if serving is not None:
-            serving.cancel()
-            with suppress(asyncio.CancelledError):
-                await serving
+        if self._session is not None:
+            self._leave(self._session)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+
+class _Session:
+    """A client that is open or opening, and the task that holds it."""
+
+    def __init__(self) -> None:
+        self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self.client.add_done_callback(_heeded)
+        self.is_over = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
 
 
 class _Gone(Exception):
@@ -268,13 +282,18 @@ def _filled(value: object, concept: Concept) -> object:
     return [_filled(each, concept) for each in value] if isinstance(value, list) else value
 
 
-def _reason(error: BaseException) -> str:
-    """The kind of the first error in a group; its text may hold what is in headers and variables."""
+def _first(error: BaseException) -> BaseException:
+    """The first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return (
-        "there is no program of this name, or it cannot be run" if isinstance(error, OSError) else type(error).__name__
-    )
+    return error
+
+
+def _reason(error: BaseException) -> str:
+    """The kind of an error; its text may hold what is in headers and variables."""
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return "there is no program of this name, or it may not be run"
+    return type(error).__name__
 
 
 def _heeded(connected: asyncio.Future[Client]) -> None:

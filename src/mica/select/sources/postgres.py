@@ -15,8 +15,8 @@ from mica.errors import SourceFailed
 from mica.select.blocking import imported
 from mica.select.fragments import RANK_DATABASE, Concept
 from mica.select.sources.mapping import Row, Told
-from mica.select.sources.sqlite import Parameters, Query
-from mica.select.sources.tables import About, Around, Asking, DeclaredSource, Explained, SourceTable
+from mica.select.sources.sqlite import Parameters, Query, asked_with
+from mica.select.sources.tables import About, Around, DeclaredSource, Explained, SourceTable
 from mica.settings import Secret
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
     """A query to a server."""
 
     query: Query
-    parameters: Parameters = ("{id}",)
+    parameters: Parameters | None = None
     dsn: Annotated[Secret, About(description='"postgresql://user@host/database"')] | None = None
     dsn_env: Annotated[str, About(min_length=1, description="the name of a variable that holds the address")] | None = (
         None
@@ -78,7 +78,7 @@ class Server:
                 self._dsn.reveal(),
                 min_size=0,
                 max_size=CONNECTIONS_MAX,
-                reset=_rolled_back,
+                reset=_nothing_to_reset,
                 statement_cache_size=0,  # a pooler in transaction mode may give each transaction another process
                 timeout=CONNECT_S,
             )
@@ -98,8 +98,13 @@ class Server:
 
     async def give_back(self, connection: Connection) -> None:
         """Let others use a connection."""
-        from mica.store.postgres_server import FAILURES
+        from mica.store.postgres_server import FAILURES, discard
 
+        try:
+            async with asyncio.timeout(END_S):
+                await connection.execute("ROLLBACK")  # everything that was read, and set, ends with its transaction
+        except (*FAILURES, TimeoutError):
+            discard(connection)
         if self._pool is not None:
             with suppress(*FAILURES, TimeoutError):  # then the pool has thrown the connection away
                 await self._pool.release(connection, timeout=END_S)
@@ -124,9 +129,8 @@ class Server:
             pool.terminate()
 
 
-async def _rolled_back(connection: object) -> None:
-    """End the transaction in which everything was read; nothing else outlives it on a connection."""
-    await connection.execute("ROLLBACK")  # type: ignore[attr-defined]  # the pool's own connection
+async def _nothing_to_reset(_: object) -> None:
+    """The transaction was rolled back."""
 
 
 class PostgresSource(DeclaredSource):
@@ -140,7 +144,7 @@ class PostgresSource(DeclaredSource):
         """Without a server every question says that the variable which should name it is not set."""
         super().__init__(name, table, around)
         self._server = server
-        self._parameters = [Asking(text) for text in table.parameters]
+        self._parameters = asked_with(table.parameters)
         self._is_closed = False
         if server is not None:
             server.join()
@@ -222,6 +226,8 @@ class PostgresSource(DeclaredSource):
     def _converted(self, statement: Statement, bound: Sequence[str]) -> list[object]:
         """Texts as the types that the query's parameters have. Raises SourceFailed."""
         wanted = statement.get_parameters()
+        if self.table.parameters is None and not wanted:
+            return []
         if len(wanted) != len(bound):
             raise SourceFailed(
                 self.name,

@@ -33,12 +33,20 @@ Parameters = Annotated[
 ]
 
 
+DEFAULT_PARAMETERS = ("{id}",)
+
+
+def asked_with(parameters: tuple[str, ...] | None) -> list[Asking]:
+    """What the parameters of a query are; where none are named, $1 is the id."""
+    return [Asking(text) for text in (DEFAULT_PARAMETERS if parameters is None else parameters)]
+
+
 class SqliteTable(SourceTable, frozen=True, kw_only=True, tag="sqlite"):
     """A query to a file."""
 
     path: Annotated[str, About(min_length=1, description="a file of SQLite")]
     query: Query
-    parameters: Parameters = ("{id}",)
+    parameters: Parameters | None = None
     bytes_max: Annotated[int, About(ge=1, description="a number of bytes")] = CELL_BYTES_MAX
 
 
@@ -52,7 +60,7 @@ class SqliteSource(DeclaredSource):
     def __init__(self, name: str, table: SqliteTable, around: Around) -> None:
         super().__init__(name, table, around)
         self._path = around.folder / Path(table.path).expanduser()
-        self._parameters = [Asking(text) for text in table.parameters]
+        self._parameters = asked_with(table.parameters)
         self._idle: list[tuple[tuple[int, int], apsw.Connection]] = []  # with the file that each has open
         self._is_closed = False
 
