@@ -191,6 +191,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     host: str = "127.0.0.1"
     port: Port = 6_422  # MICA on a telephone's keys; 0 takes any that is free
     names: tuple[str, ...] = ()  # by which it may be reached besides, as behind a proxy
+    mcp_sse: bool = False  # whether the transport of MCP that was replaced in 2025 is served too, at /mcp/sse
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -127,7 +127,7 @@ async def test_mark_takes_the_walk_of_a_build_workflow(
 ) -> None:
     """A-11, A-20: an orchestrator without hooks reports what an agent opened, and trails are learned from it."""
     place = tmp_path / "space.db"
-    client = start("--store", str(place))
+    client = start("--store", str(place), CLAUDE_CODE_SESSION_ID=SESSION)
     client.opened()
     steps = [{"path": "src/login.py", "start_line": 1, "end_line": 9}, {"path": "src/page.py", "operation": "edit"}]
     for _ in range(2):

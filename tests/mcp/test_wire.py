@@ -51,9 +51,12 @@ def test_every_request_of_a_recorded_client_is_answered_as_its_revision_asks(pat
     agreed = str(opening["params"]["protocolVersion"]) if opening else ""
     client = start()
 
-    for message in sent:
-        client.send(message)
     received: list[Message] = []
+    for message in sent:
+        cancelled = message.get("params", {}).get("requestId") if "id" not in message else None
+        while cancelled is not None and cancelled not in {each.get("id") for each in received}:
+            received.append(client.receive())  # it was answered before: so it was recorded
+        client.send(message)
     while len([each for each in received if "id" in each and "method" not in each]) < len(requests) - listens(requests):
         received.append(client.receive())
     code, _ = client.leave()
@@ -157,6 +160,25 @@ def test_a_cancelled_call_and_an_unknown_notification_are_ignored(start: Start) 
     client.send({"jsonrpc": "2.0", "id": 99, "result": {}})
 
     assert client.request("ping")["result"] == {}
+
+
+def test_who_listens_is_told_of_changes_until_it_cancels(start: Start) -> None:
+    """D-12: the space is made meanwhile, by the first mark; the tag says which request it belongs to."""
+    client = start()
+    wanted = {"resourceSubscriptions": ["mica://brief"], "toolsListChanged": True}
+    listen = {"_meta": META, "notifications": wanted}
+    client.send({"jsonrpc": "2.0", "id": "listen:0", "method": "subscriptions/listen", "params": listen})
+    acknowledged = client.receive()
+    assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": ["mica://brief"]}
+
+    client.request("tools/call", _meta=META, name="mark", arguments={"text": "The cookie is set too early"})
+    updated = client.receive()
+
+    assert updated["method"] == "notifications/resources/updated"
+    assert updated["params"] == {"_meta": {protocol.SUBSCRIPTION: "listen:0"}, "uri": "mica://brief"}
+    client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "listen:0"}})
+    client.request("tools/call", _meta=META, name="mark", arguments={"text": "It is set after the redirect now"})
+    assert client.leave()[0] == 0
 
 
 def test_everything_asked_is_answered_before_the_server_leaves(start: Start) -> None:

@@ -25,12 +25,16 @@ from mica.store.notes import Note, noted
 from mica.web.tokens import Tokens
 
 try:
+    from mica.mcp import http as mcp
+    from mica.mcp import sse
     from mica.web.access import Access
     from mica.web.app import application
+    from mica.web.asking import memory_at
     from mica.web.house import House
     from mica.web.running import alone, bound, run, tend
 except ModuleNotFoundError as missing:
-    if (missing.name or "").partition(".")[0] not in ("starlette", "uvicorn", "h11", "websockets", "jinja2"):
+    needed = ("starlette", "sse_starlette", "uvicorn", "h11", "websockets", "jinja2")
+    if (missing.name or "").partition(".")[0] not in needed:
         raise
     raise InvalidInput(
         'the server needs more packages; `pip install "mica[server]"` installs them, `mica up --once` does without'
@@ -92,4 +96,10 @@ async def serve(
         note = Note(address=address, pid=os.getpid(), token=secret, space=house.default)
         stack.enter_context(noted(note, home=settings.home))
         ready(f"{address}/enter?key={access.new_key()}")
-        await run(application(house, access=access), listening, during=lambda: during(house))
+        endpoint = mcp.Endpoint(memory_at)
+        extra = [*mcp.routes(endpoint), *(sse.routes(endpoint) if settings.server.mcp_sse else ())]
+        app = application(house, access=access, extra=extra)
+        try:
+            await run(app, listening, during=lambda: during(house))
+        finally:
+            await endpoint.close()

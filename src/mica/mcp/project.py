@@ -38,6 +38,11 @@ class Project:
     def is_known(self) -> bool:
         return self._directory is not None
 
+    @property
+    def has_space(self) -> bool:
+        """Whether there is something to read, as far as anybody has looked."""
+        return self._memory is not None
+
     def expect_roots(self) -> asyncio.Future[object]:
         """Where the answer of a client that was asked for its roots goes."""
         self._roots = asyncio.get_running_loop().create_future()

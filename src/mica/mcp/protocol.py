@@ -14,12 +14,15 @@ HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS = ("2026-07-28",)
 
 PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
-UNSUPPORTED_VERSION = -32022
+RESOURCE_NOT_FOUND = -32002  # of the older era; the newer one says INVALID_PARAMS
+HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
 _META = "io.modelcontextprotocol/"
 VERSION, CAPABILITIES, CLIENT = (_META + name for name in ("protocolVersion", "clientCapabilities", "clientInfo"))
 SERVER, SUBSCRIPTION = _META + "serverInfo", _META + "subscriptionId"
-CACHED = frozenset(["server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list"])
+CACHED = frozenset(
+    "server/discover tools/list prompts/list resources/list resources/templates/list resources/read".split()
+)
 
 Id = str | int
 Fields = Mapping[str, object]
@@ -49,9 +52,19 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return meta if isinstance(meta, dict) else {}
 
     @property
+    def is_request(self) -> bool:
+        return self.method is not None and self.id is not None
+
+    @property
     def is_stateless(self) -> bool:
         """Whether the request says itself which revision it speaks."""
         return VERSION in self.meta
+
+    @property
+    def progress_token(self) -> Id | None:
+        """By which the client wants to hear how far a request is."""
+        token = self.meta.get("progressToken")
+        return token if isinstance(token, str | int) and not isinstance(token, bool) else None
 
 
 def read(line: bytes) -> Message:
@@ -97,6 +110,11 @@ def answer(message: Message, result: Fields, *, server: Fields) -> dict[str, obj
         if message.method in CACHED:
             result |= {"ttlMs": 0, "cacheScope": "private"}
     return {"jsonrpc": "2.0", "id": message.id, "result": result}
+
+
+def notification(method: str, params: Fields | None = None) -> dict[str, object]:
+    told: dict[str, object] = {"jsonrpc": "2.0", "method": f"notifications/{method}"}
+    return told if params is None else {**told, "params": params}
 
 
 def refusal(identifier: Id | None, error: Refused) -> dict[str, object]:

@@ -11,12 +11,17 @@ from contextlib import suppress
 
 import msgspec
 
+from mica.mcp import protocol
 from mica.mcp.project import Project
-from mica.mcp.server import Server
+from mica.mcp.protocol import Refused
+from mica.mcp.server import Send, Server
+from mica.mcp.watching import Watch
 
 LINE_BYTES_MAX = 16 * 2**20  # a message is a few kilobytes; what is longer is cut, and refused as no JSON
 WAITING_MAX = 1_000  # lines that are read ahead
 CHUNK_BYTES = 2**16
+RUNNING_MAX = 64  # requests at once; the next ones wait their turn
+DRAIN_S = 10.0  # for what is under way when the client leaves
 
 
 def serve(project: Callable[[], Project]) -> None:
@@ -44,10 +49,37 @@ async def _serve(project: Callable[[], Project], wire: int) -> None:
         asyncio.get_running_loop().add_signal_handler(number, lines.end)
     lines.begin()
     opened = project()
+    watch = Watch(opened)
+    server = Server(opened, watch, send)
     try:
-        await Server(opened, send).serve(aiter(lines))
+        await answer(server, aiter(lines), send)
+        await server.drain(DRAIN_S)
     finally:
+        await watch.close()
         await opened.close()
+
+
+async def answer(server: Server, lines: AsyncIterator[bytes], send: Send) -> None:
+    """Have every line answered; returns when the input has ended."""
+    room = asyncio.Semaphore(RUNNING_MAX)
+    async for line in lines:
+        try:
+            message = protocol.read(line)
+        except Refused as refused:
+            identifier = refused.data if isinstance(refused.data, str | int) else None
+            send(protocol.refusal(identifier, Refused(refused.code, refused.message)))
+            continue
+        if not message.is_request:
+            server.notice(message)
+            continue
+        await room.acquire()
+        task = server.begin(message, send)
+        if message.method == "initialize":  # before all that follows it
+            await task
+        if message.method == "subscriptions/listen":  # it lasts, and must not take the room of others
+            room.release()
+        else:
+            task.add_done_callback(lambda _: room.release())
 
 
 class Lines:

@@ -1,0 +1,557 @@
+"""MCP over HTTP: the official SDK's client in both eras, and by hand what no well-behaved client would send."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+import uvicorn
+from mcp import Client
+from mcp.client.session import MessageHandlerFnT
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import PromptsListChanged, ResourceUpdated
+from mcp_types import CallToolResult, Implementation, TextContent
+
+from mica.mcp import http, sse
+from mica.mcp.server import BEAT_S
+from mica.mcp.tools import TOOLS
+from mica.memory import Memory
+from mica.memory import open as open_memory
+from mica.model import EventQuery, Passage
+from mica.select.sources import Question
+from mica.settings import Settings
+from mica.store.ephemeral import EphemeralStore
+from mica.walks import Step, step_of
+from mica.web.access import Access
+from mica.web.app import application
+from mica.web.asking import memory_at
+from mica.web.house import House
+from mica.web.tokens import Tokens
+
+Opens = Callable[..., Any]
+
+ABOUT = Implementation(name="claude-code", version="2.1.325")
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "claude-code", "version": "2.1.325"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+BOTH = "application/json, text/event-stream"
+TYPES = {"content-type": "application/json", "accept": BOTH}
+
+
+class Served:
+    """A server on a port of its own, and a token that opens everything."""
+
+    def __init__(self, house: House, tokens: Tokens, endpoint: http.Endpoint, address: str) -> None:
+        self.house = house
+        self.tokens = tokens
+        self.endpoint = endpoint
+        self.address = address
+        self.url = f"{address}/mcp"
+        self.token = tokens.make("test")[0]
+
+    async def memory(self) -> Memory:
+        return await self.house.memory()
+
+    def caller(self, token: str | None = None, **headers: str) -> httpx2.AsyncClient:
+        given = {"authorization": f"Bearer {self.token if token is None else token}", **headers}
+        return httpx2.AsyncClient(base_url=self.address, headers=given, timeout=60)
+
+    @asynccontextmanager
+    async def connected(self, *, mode: str, on_message: MessageHandlerFnT | None = None) -> AsyncIterator[Client]:
+        """The SDK's client."""
+        async with (
+            self.caller(**{"mica-session": "s1"}) as caller,
+            Client(
+                streamable_http_client(self.url, http_client=caller),
+                mode=mode,
+                client_info=ABOUT,
+                message_handler=on_message,
+            ) as client,
+        ):
+            yield client
+
+
+@pytest.fixture(params=["legacy", "2026-07-28", "auto"])
+def era(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def served(tmp_path: Path, home: Settings) -> AsyncIterator[Served]:
+    async with serving(tmp_path / "shop.db", home) as made:
+        yield made
+
+
+@asynccontextmanager
+async def serving(
+    place: Path | str, home: Settings, *, opening: Opens = open_memory, beat_s: float = BEAT_S
+) -> AsyncIterator[Served]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    house = House(place, settings=home, opening=opening)
+    tokens = Tokens(home.home)
+    endpoint = http.Endpoint(memory_at, beat_s=beat_s)
+    extra = [*http.routes(endpoint), *sse.routes(endpoint)]
+    app = application(house, access=Access(tokens, port=port), extra=extra)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5))
+    running = asyncio.create_task(server.serve([listening]))
+    try:
+        yield Served(house, tokens, endpoint, f"http://127.0.0.1:{port}")
+    finally:
+        await endpoint.close()
+        server.should_exit = True
+        await running
+
+
+def told(result: CallToolResult) -> dict[str, object]:
+    [content] = result.content
+    assert isinstance(content, TextContent)
+    assert not result.is_error, content.text
+    return dict(result.structured_content or {})
+
+
+def modern(method: str, *, name: str | None = None, **params: object) -> dict[str, Any]:
+    """A request of the newer era, as keywords for a POST. The name of a tool stands in the header and in the body."""
+    headers = {**TYPES, "mcp-protocol-version": "2026-07-28", "mcp-method": method}
+    if name is not None:
+        headers["mcp-name"] = name
+        params = {"name": name, **params}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": META, **params}}
+    return {"content": msgspec.json.encode(body), "headers": headers}
+
+
+def older(method: str, *, session: str | None = None, id: int | None = 1, **params: object) -> dict[str, Any]:
+    headers = TYPES if session is None else {**TYPES, "mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
+    body: dict[str, object] = {"jsonrpc": "2.0", "method": method, "params": params}
+    return {"content": msgspec.json.encode(body | ({} if id is None else {"id": id})), "headers": headers}
+
+
+HELLO: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "by-hand", "version": "1"}}
+
+
+async def opened(caller: httpx2.AsyncClient) -> str:
+    """A session of the older era."""
+    answer = await caller.post("/mcp", **older("initialize", **HELLO))
+    assert answer.status_code == 200, answer.text
+    session = answer.headers["mcp-session-id"]
+    assert (
+        await caller.post("/mcp", **older("notifications/initialized", session=session, id=None))
+    ).status_code == 202
+    return str(session)
+
+
+# -- Real clients -----------------------------------------------------------------------------------------------
+
+
+async def test_a_real_client_lists_and_calls_every_tool_over_http(era: str, served: Served) -> None:
+    """TD-08, D-12, B-33: the same six tools as on standard output."""
+    async with served.connected(mode=era) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == [tool.name for tool in TOOLS]
+        texts = [f"The session cookie is set before the redirect in step {number} of the login" for number in range(5)]
+        marked = [told(await client.call_tool("mark", {"text": text})) for text in texts]
+        numbers = [str(each["number"]) for each in marked]
+        found = told(await client.call_tool("search", {"query": "session cookie redirect", "limit": 3}))
+        brief = told(await client.call_tool("brief", {"query": "login cookie", "budget_tokens": 500}))
+        shown = told(await client.call_tool("why", {"id": brief["receipt"]}))
+        statement = {"text": "Login sets its cookie too early", "marks": numbers[:2]}
+        crystal = told(await client.call_tool("crystal_commit", {"statements": [statement]}))
+        told(await client.call_tool("navigate", {"task": "login cookie"}))
+
+    assert len(msgspec.convert(found["hits"], list[dict[str, object]])) == 3
+    assert texts[0] in str(shown["because"])
+    stored = await (await served.memory()).events(EventQuery(names=("mark",)))
+    assert {dict(event.context.labels)["client"] for event in stored} == {"claude-code"}
+    assert (crystal["marks"], crystal["period"]) == (5, "session:s1")
+
+
+async def test_crystals_trails_and_briefs_are_resources(era: str, served: Served) -> None:
+    """D-12, A-19: listed and read by a real client, and a crystal is found by number as by id."""
+    memory = await served.memory()
+    seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
+    step = step_of(await memory.event(seen))
+    assert step is not None
+    memory.mark("The session cookie is set before the redirect of the login page")
+    memory.mark("Whoever logs in twice gets two cookies, and the older one wins")
+    brief = await memory.brief("cookie")
+    async with served.connected(mode=era) as client:
+        [crystal] = await memory.crystallize(level="session")
+        await memory.trails.create("auth", [step], description="How the session is kept")
+        listed = {resource.uri: resource for resource in (await client.list_resources()).resources}
+        templates = [each.uri_template for each in (await client.list_resource_templates()).resource_templates]
+
+        async def text(uri: str) -> str:
+            [content] = (await client.read_resource(uri)).contents
+            return str(getattr(content, "text", ""))
+
+        assert {"mica://brief", "mica://crystals", "mica://trails", f"mica://crystals/{crystal.id}"} <= set(listed)
+        assert "mica://trails/auth" in listed
+        assert "mica://crystals/{id}" in templates
+        assert "cookie" in await text("mica://brief/login%20cookie")
+        assert await text(f"mica://crystals/{crystal.position}") == await text(f"mica://crystals/{crystal.id}")
+        assert crystal.insight[0].text in await text("mica://crystals")
+        assert "nav:auth" in await text("mica://trails")
+        assert "(#2)" in await text(f"mica://receipts/{brief.receipt}")
+        assert "auth/session.py" in await text("mica://trails/auth")
+
+    used = await memory.events(EventQuery(names=("trail.used",)))
+    assert [event.data["slug"] for event in used] == ["auth"]
+
+
+# -- Changes ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_listener_is_told_of_what_it_asked_for_and_of_nothing_else(served: Served) -> None:
+    """D-12: a crystal, a trail and a retraction, to the SDK's own subscription; uses of a trail tell nothing."""
+    memory = await served.memory()
+    with memory.context(session="s1"):
+        for number in range(4):
+            memory.mark(f"The session cookie is set before the redirect in step {number} of the login page")
+    async with (
+        served.connected(mode="2026-07-28") as client,
+        client.listen(
+            prompts_list_changed=True, resource_subscriptions=["mica://crystals", "mica://trails/auth"]
+        ) as listening,
+    ):
+        assert listening.honored.resource_subscriptions == ["mica://crystals", "mica://trails/auth"]
+        [crystal] = await memory.crystallize(level="session")
+        assert await anext(listening) == ResourceUpdated(uri="mica://crystals")
+        await memory.retract(crystal.id, reason="it was about another page")
+        assert await anext(listening) == ResourceUpdated(uri="mica://crystals")
+        await memory.trails.create("auth", [await walked(memory)])
+        told_of = {await anext(listening), await anext(listening)}
+        assert told_of == {PromptsListChanged(), ResourceUpdated(uri="mica://trails/auth")}
+        await client.read_resource("mica://trails/auth")
+        await memory.trails.suspend("auth", reason="it leads nowhere")
+        assert {await anext(listening), await anext(listening)} == told_of
+
+    assert len(await memory.events(EventQuery(names=("trail.used",)))) == 1
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_a_session_is_told_of_what_it_subscribed_to(served: Served) -> None:
+    """The older era: `resources/subscribe`, and list changes once something was listed."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def handle(message: object) -> None:
+        heard.put_nowait(type(message).__name__ + ":" + str(getattr(getattr(message, "params", None), "uri", "")))
+
+    memory = await served.memory()
+    memory.mark("The session cookie is set before the redirect of the login page")
+    memory.mark("Whoever logs in twice gets two cookies, and the older one wins over the newer")
+    async with served.connected(mode="legacy", on_message=handle) as client:
+        await client.list_prompts()
+        await client.subscribe_resource("mica://crystals")
+        await memory.crystallize(level="session")
+        first = {await heard.get(), await heard.get()}
+        await client.unsubscribe_resource("mica://crystals")
+        await memory.trails.create("auth", [await walked(memory)])
+        second = {await heard.get(), await heard.get()}
+
+    assert first == {"ResourceListChangedNotification:", "ResourceUpdatedNotification:mica://crystals"}
+    assert second == {"ResourceListChangedNotification:", "PromptListChangedNotification:"}
+
+
+async def walked(memory: Memory) -> Step:
+    seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 1, "end_line": 2})
+    step = step_of(await memory.event(seen))
+    assert step is not None
+    return step
+
+
+async def test_a_subscription_ends_with_the_server_and_says_so(served: Served) -> None:
+    async with served.connected(mode="2026-07-28") as client, client.listen(prompts_list_changed=True) as listening:
+        await served.endpoint.close()
+
+        assert [event async for event in listening] == []
+
+
+# -- Progress, cancelling, reading on ---------------------------------------------------------------------------
+
+
+class Hanging:
+    """A source that answers when it is let."""
+
+    name = "hanging"
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.let = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def passages(self, question: Question) -> Sequence[Passage]:
+        self.asked.set()
+        try:
+            await self.let.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return []
+
+
+@pytest.fixture
+def hanging() -> Hanging:
+    return Hanging()
+
+
+@pytest.fixture
+async def slow(tmp_path: Path, home: Settings, hanging: Hanging) -> AsyncIterator[Served]:
+    """A server whose briefs wait, and that says so all the time."""
+
+    async def opening(place: Path | str, *, settings: Settings, must_exist: bool) -> Memory:
+        return Memory(EphemeralStore(), settings=settings, sources=[hanging])
+
+    async with serving(tmp_path / "slow.db", home, opening=opening, beat_s=0.01) as made:
+        yield made
+
+
+async def test_a_call_that_takes_long_says_that_it_goes_on(era: str, slow: Served, hanging: Hanging) -> None:
+    heard: list[float] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(progress)
+        if len(heard) == 3:
+            hanging.let.set()
+
+    async with slow.connected(mode=era) as client:
+        told(await client.call_tool("brief", {"query": "login"}, progress_callback=on_progress))
+
+    assert heard[:3] == [1, 2, 3]
+
+
+async def test_closing_the_connection_cancels_a_request_of_the_newer_era(slow: Served, hanging: Hanging) -> None:
+    async with slow.caller() as caller:
+        call = modern("tools/call", name="brief", arguments={"query": "login"})
+        calling = asyncio.create_task(caller.post("/mcp", **call))
+        await hanging.asked.wait()
+        calling.cancel()
+
+        await hanging.cancelled.wait()
+
+
+async def test_a_session_cancels_by_a_notification_and_gets_no_answer(slow: Served, hanging: Hanging) -> None:
+    async with slow.caller() as caller:
+        session = await opened(caller)
+        call = older("tools/call", session=session, id=7, name="brief", arguments={"query": "login"})
+        calling = asyncio.create_task(caller.post("/mcp", **call))
+        await hanging.asked.wait()
+        await caller.post("/mcp", **older("notifications/cancelled", session=session, id=None, requestId=7))
+
+        await hanging.cancelled.wait()
+        answer = await calling
+        assert (answer.status_code, answer.content) == (202, b"")
+
+
+async def test_a_stream_that_was_cut_off_is_read_on_without_a_gap(slow: Served, hanging: Hanging) -> None:
+    """The older era: losing a connection cancels nothing, and `Last-Event-ID` gives the rest, once."""
+    async with slow.caller() as caller:
+        session = await opened(caller)
+        call = older("tools/call", session=session, id=7, name="brief", arguments={}, _meta={"progressToken": "p"})
+        async with caller.stream("POST", "/mcp", **call) as cut:
+            received = events(cut)
+            first = [await anext(received) for _ in range(3)]
+        hanging.let.set()
+        headers = {"accept": "text/event-stream", "mcp-session-id": session, "last-event-id": first[-1][0]}
+        async with caller.stream("GET", "/mcp", headers=headers) as rest:
+            later = [each async for each in events(rest)]
+
+    messages = [message for _, message in [*first, *later] if message]
+    assert first[0][1] == {}  # primed, so that it could be read on from the beginning
+    assert [each["params"]["progress"] for each in messages[:-1]] == list(range(1, len(messages)))
+    assert messages[-1]["id"] == 7
+    assert messages[-1]["result"]["isError"] is False
+
+
+async def events(response: httpx2.Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """The events of a stream: id and message."""
+    name, text = "", ""
+    async for line in response.aiter_lines():
+        if line.startswith("id:"):
+            name = line[3:].strip()
+        elif line.startswith("data:"):
+            text = line[5:].strip()
+        elif not line and name:
+            yield name, msgspec.json.decode(text) if text else {}
+            name, text = "", ""
+
+
+async def test_a_stream_that_nobody_knows_cannot_be_read_on(served: Served) -> None:
+    async with served.caller(accept="text/event-stream") as caller:
+        session = await opened(caller)
+        for last in ("9/1", "0/x", "nonsense"):
+            answer = await caller.get("/mcp", headers={"mcp-session-id": session, "last-event-id": last})
+            assert answer.status_code == 404
+            assert "begin anew" in answer.json()["error"]["message"]
+
+
+# -- What is refused --------------------------------------------------------------------------------------------
+
+
+async def test_headers_must_say_what_the_body_says(served: Served) -> None:
+    """Somebody between us may go by the headers, and we go by the body."""
+    call = modern("tools/call", name="search", arguments={"query": "x"})
+    wrong: list[dict[str, str]] = [
+        {"mcp-method": "tools/list"},
+        {"mcp-name": "mark"},
+        {"mcp-protocol-version": "2025-11-25"},
+        {"mcp-name": "=?base64?!!!?="},
+    ]
+    async with served.caller() as caller:
+        for headers in wrong:
+            answer = await caller.post("/mcp", content=call["content"], headers=call["headers"] | headers)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020), headers
+        for name in ("mcp-method", "mcp-name", "mcp-protocol-version"):
+            left = {key: value for key, value in call["headers"].items() if key != name}
+            answer = await caller.post("/mcp", content=call["content"], headers=left)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020), name
+        encoded = {"mcp-name": "=?base64?c2VhcmNo?="}
+        answer = await caller.post("/mcp", content=call["content"], headers=call["headers"] | encoded)
+    assert answer.json()["result"]["structuredContent"] == {"hits": []}
+
+
+async def test_a_revision_that_nobody_knows_is_refused_with_those_that_are(served: Served) -> None:
+    unknown = META | {"io.modelcontextprotocol/protocolVersion": "1900-01-01"}
+    call = modern("tools/list", _meta=unknown)
+    async with served.caller() as caller:
+        newer = await caller.post(
+            "/mcp", content=call["content"], headers=call["headers"] | {"mcp-protocol-version": "1900-01-01"}
+        )
+        session = await opened(caller)
+        plain = older("ping", session=session)
+        older_one = await caller.post(
+            "/mcp", content=plain["content"], headers=plain["headers"] | {"mcp-protocol-version": "1900-01-01"}
+        )
+
+    assert newer.status_code == older_one.status_code == 400
+    assert newer.json()["error"]["data"] == {"supported": ["2026-07-28"], "requested": "1900-01-01"}
+    assert "2025-11-25" in older_one.json()["error"]["message"]
+
+
+MALFORMED = [
+    (b"garbage", -32700),
+    (b'{"jsonrpc":"2.0","id":1,', -32700),
+    (b"\xff\xfe", -32700),
+    (b"[" * 5_000, -32700),
+    (b"[]", -32600),
+    (b"3", -32600),
+    (b'{"jsonrpc":"2.0","id":1}', -32600),
+    (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600),
+]
+
+
+@pytest.mark.parametrize("revision", [None, "2025-11-25", "2026-07-28"])
+async def test_what_is_no_message_is_refused_with_its_code(revision: str | None, served: Served) -> None:
+    headers = TYPES if revision is None else {**TYPES, "mcp-protocol-version": revision}
+    async with served.caller() as caller:
+        for body, code in MALFORMED:
+            answer = await caller.post("/mcp", content=body, headers=headers)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), body[:40]
+        assert (await caller.post("/mcp", **modern("tools/list"))).status_code == 200
+
+
+async def test_http_itself_must_be_spoken_well(served: Served) -> None:
+    call = modern("tools/list")
+    async with served.caller() as caller:
+
+        async def status(**changed: str) -> int:
+            return (await caller.post("/mcp", content=call["content"], headers=call["headers"] | changed)).status_code
+
+        assert await status(**{"content-type": "text/plain"}) == 415
+        assert await status(accept="text/html") == 406
+        assert await status(accept="*/*") == 200
+        assert (await caller.put("/mcp", content=b"{}")).status_code == 405
+        listing = modern("subscriptions/listen", notifications={})
+        only_json = listing["headers"] | {"accept": "application/json"}
+        assert (await caller.post("/mcp", content=listing["content"], headers=only_json)).status_code == 406
+        large = b" " * (http.BODY_BYTES_MAX + 1)
+        assert (await caller.post("/mcp", content=large, headers=call["headers"])).status_code == 413
+        unknown = await caller.post("/mcp", **modern("no/such"))
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, -32601)
+        gone = await caller.post("/mcp", **modern("resources/read", name="mica://no", uri="mica://no"))
+        assert (gone.status_code, gone.json()["error"]["code"]) == (400, -32602)
+        assert (await caller.get("/mcp", headers={"mcp-protocol-version": "2026-07-28"})).status_code == 405
+
+
+async def test_nobody_comes_in_without_a_token_or_from_a_foreign_page(served: Served) -> None:
+    """U-09: the guard stands before MCP as before everything."""
+    call = modern("tools/list")
+    async with httpx2.AsyncClient(base_url=served.address) as stranger:
+        assert (await stranger.post("/mcp", **call)).status_code == 401
+    async with served.caller() as caller:
+        foreign = call["headers"] | {"origin": "https://evil.example"}
+        assert (await caller.post("/mcp", content=call["content"], headers=foreign)).status_code == 403
+        rebound = call["headers"] | {"host": "evil.example"}
+        assert (await caller.post("/mcp", content=call["content"], headers=rebound)).status_code == 421
+
+
+async def test_a_session_holds_until_it_is_ended_and_only_in_its_space(served: Served) -> None:
+    """U-09: the name of a session opens no other space, and no token opens a space that it does not name."""
+    async with served.caller() as caller:
+        session = await opened(caller)
+        assert (await caller.post("/mcp", **older("ping", session=session))).json()["result"] == {}
+        assert (await caller.post("/mcp", **older("ping"))).status_code == 400
+        assert (await caller.post("/mcp", **older("ping", session="0" * 48))).status_code == 404
+        await served.house.memory("other", make=True)
+        elsewhere = await caller.post("/mcp?space=other", **older("ping", session=session))
+        assert elsewhere.status_code == 404
+        assert (await caller.post("/mcp?space=nowhere", **older("initialize", **HELLO))).status_code == 404
+        limited = served.tokens.make("of one space", spaces=("other",))[0]
+        async with served.caller(limited) as guest:
+            assert (await guest.post(f"/mcp?space={served.house.default}", **modern("tools/list"))).status_code == 403
+            assert (await guest.post("/mcp", **older("ping", session=session))).status_code == 404
+        assert (await caller.delete("/mcp", headers={"mcp-session-id": session})).status_code == 204
+        assert (await caller.post("/mcp", **older("ping", session=session))).status_code == 404
+
+
+async def test_sessions_are_bounded_and_the_idlest_goes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SESSIONS_MAX", 3)
+    async with served.caller() as caller:
+        sessions = [await opened(caller) for _ in range(4)]
+
+        alive = [(await caller.post("/mcp", **older("ping", session=each))).status_code for each in sessions]
+    assert alive == [404, 200, 200, 200]
+
+
+# -- Causality --------------------------------------------------------------------------------------------------
+
+
+async def test_a_mark_descends_from_what_the_caller_was_doing_over_http(served: Served) -> None:
+    """E-36: told in `_meta`, or by whoever stands between as a header."""
+    memory = await served.memory()
+    with memory.context(session="s9", agent="scout"):
+        cause = memory.emit("task.began", {})
+        with memory.context(parent=cause):
+            carrier = memory.carrier()
+    async with served.caller() as caller:
+        call = modern("tools/call", name="mark", arguments={"text": "Seen"}, _meta=META | carrier)
+        in_meta = (await caller.post("/mcp", **call)).json()
+        call = modern("tools/call", name="mark", arguments={"text": "Seen again"})
+        in_header = (await caller.post("/mcp", content=call["content"], headers=call["headers"] | carrier)).json()
+
+    for answer in (in_meta, in_header):
+        seen = await memory.event(answer["result"]["structuredContent"]["id"])
+        assert seen.parent_id == cause.id
+        assert (seen.context.session, seen.context.agent) == ("s9", "scout")
+
+
+# -- The transport of 2024 --------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_the_transport_of_2024_serves_who_knows_no_other(served: Served) -> None:
+    """D-12: a stream and an address to write to, with the SDK's client."""
+    headers = {"authorization": f"Bearer {served.token}"}
+    async with Client(sse_client(f"{served.url}/sse", headers=headers), mode="legacy", client_info=ABOUT) as client:
+        told(await client.call_tool("mark", {"text": "The cookie is set before the redirect"}))
+        found = told(await client.call_tool("search", {"query": "cookie"}))
+
+    assert len(msgspec.convert(found["hits"], list[object])) == 1
