@@ -121,6 +121,15 @@ class Trails:
         ]
         return ranked(found)[:limit]
 
+    async def known(self) -> Found:
+        """Every trail, those worth most first, also archived ones, for who must not wait.
+
+        What is new is learned first only where that is quick. A long log of which nothing was learned yet has none: the
+        day's evolution, or any other verb, learns it.
+        """
+        await self._fresh(however_long=False)
+        return ranked(await self._all(TrailQuery(limit=None)))
+
     async def show(self, reference: str) -> Trail:
         """The trail of this name or key, also of a key that was merged. Raises UnknownTrail."""
         await self._fresh()
@@ -359,11 +368,12 @@ class Trails:
 
     # -- Within -----------------------------------------------------------------------------------------------
 
-    async def _fresh(self) -> None:
+    async def _fresh(self, *, however_long: bool = True) -> None:
         """Learn what is new, where that is quick or was never done."""
         await self._stored()
         lesson, last = await self._store.lesson(), await self._store.last_position()
-        if lesson.position < last and (last <= FRESH_EVENTS_MAX or not lesson.position) and await self.is_learning():
+        is_due = last <= FRESH_EVENTS_MAX or (however_long and not lesson.position)
+        if lesson.position < last and is_due and await self.is_learning():
             await self.learn()
 
     async def _walks(self, names: tuple[str, ...]) -> Sequence[Walk]:

@@ -67,7 +67,7 @@ async def worth_of(request: Request) -> Response:
 @page
 async def warned(request: Request) -> Response:
     memory = await memory_of(request)
-    trails = await memory.trails.list(limit=None)
+    trails = await memory.trails.known()
     told = warnings(trails, now=utc_now(), gates=house_of(request).settings.trails)
     return render(request, "parts/warnings.html", warnings=told)
 

@@ -75,7 +75,7 @@ function follow() {
 
 // -- Keys -----------------------------------------------------------------------------------------------------------
 
-const shown = (element) => element.offsetParent !== null;
+const shown = (element) => element.checkVisibility();  // also of what lies in a closed part
 const items = () => [...document.querySelectorAll("[data-item]")].filter(shown);
 
 function move(step) {

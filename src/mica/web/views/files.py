@@ -48,7 +48,7 @@ class Map(msgspec.Struct, frozen=True, kw_only=True):
 async def drawn(memory: Memory) -> Map:
     """The map of a space, from its latest steps."""
     steps = await memory.events(EventQuery(names=STEP_NAMES, limit=STEPS_READ))
-    trails = await memory.trails.list(limit=TRAILS_MAX)
+    trails = [trail for trail in await memory.trails.known() if trail.state != "archived"][:TRAILS_MAX]
     return await asyncio.to_thread(_drawn, steps, trails)
 
 

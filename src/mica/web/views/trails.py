@@ -109,7 +109,7 @@ class Patterns(msgspec.Struct, frozen=True, kw_only=True):
 
 async def patterns(memory: Memory, *, gates: TrailSettings, now: datetime, limit: int = TOP) -> Patterns:
     """The trails of a space, those worth most first."""
-    found = await memory.trails.list(with_archived=True, limit=None)
+    found = await memory.trails.known()
     standing = [trail for trail in found if trail.state != "archived"]
     return Patterns(
         trails=len(found),
@@ -215,7 +215,7 @@ async def standing(trail: Trail, *, root: Path | None) -> list[Stands] | None:
 async def evolution(memory: Memory, *, now: datetime) -> list[Week]:
     """The last weeks, oldest first: how many trails were known, named, told of and used."""
     begins = [now - timedelta(weeks=number) for number in range(WEEKS, 0, -1)]
-    trails = await memory.trails.list(with_archived=True, limit=None)
+    trails = await memory.trails.known()
     names = (CREATED, CRYSTALLIZED, OFFERED, USED)
     told = await memory.events(EventQuery(names=names, since=begins[0], limit=TOLD_MAX))
     weeks = []

@@ -84,7 +84,7 @@ async def worth(memory: Memory, period: Period, *, now: datetime) -> Worth:
     """The figures of a period that ends now, from the latest events."""
     query = EventQuery(names=(*WALKED, *TOLD), since=now - ARMS_SPAN, until=now, limit=REPORT_EVENTS)
     events = await memory.events(query)
-    trails = await memory.trails.list(with_archived=True, limit=None)
+    trails = await memory.trails.known()
     found = await asyncio.to_thread(_counted, events, trails, period=period, now=now)
     return msgspec.structs.replace(found, is_partial=len(events) == REPORT_EVENTS)
 
