@@ -27,7 +27,7 @@ from mica.web.problems import status_of
 from mica.web.tokens import Token
 
 FOLDER = Path(__file__).parent.parent
-STREAM = "/api/events/stream"  # the log as it grows; a page reads names from it and asks again for what it shows
+STREAM = "/api/stream"  # the log as it grows; a page reads names from it and asks again for what it shows
 FORM_BYTES_MAX = 64 * 1024
 PAGES = (
     ("/", "Today", "today", "t"),

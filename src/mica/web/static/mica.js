@@ -52,25 +52,35 @@ const REST_MS = 1000;
 function follow() {
   const badge = document.querySelector("[data-live]");
   const address = document.body.dataset.stream;
-  if (!address || !window.EventSource) return;
-  const stream = new EventSource(address);
+  if (!address) return;
+  let stream = null;
   let waiting = new Set();
   let timer = null;
-  const state = (name, text) => { if (badge) { badge.dataset.state = name; badge.lastElementChild.textContent = text; } };
+  const state = (name, text) => { badge.dataset.state = name; badge.lastElementChild.textContent = text; };
   const flush = () => { timer = null; const told = waiting; waiting = new Set(); told.forEach((kind) => window.mica.tell(kind)); };
   const heard = (message) => {
-    let name = "";
-    try { name = JSON.parse(message.data).name || ""; } catch { return; }
+    const name = JSON.parse(message.data).name || "";
     waiting.add("event");
     for (const [kind, pattern] of KINDS) if (pattern.test(name)) waiting.add(kind);
-    if (timer === null) timer = setTimeout(flush, document.hidden ? 5 * REST_MS : REST_MS);
+    if (timer === null) timer = setTimeout(flush, REST_MS);
   };
-  stream.onopen = () => state("live", "Live");
-  stream.onerror = () => state("away", "Server away, trying again");
-  stream.onmessage = heard;
-  stream.addEventListener("event", heard);
-  addEventListener("pagehide", () => stream.close());
-  addEventListener("pageshow", (shown) => { if (shown.persisted) follow(); });
+  const close = () => { if (stream) stream.close(); stream = null; };
+  const open = () => {
+    close();
+    stream = new EventSource(address);
+    stream.onopen = () => { state("live", "Live"); window.mica.tell("opened"); };
+    stream.onerror = () => state("away", "Server away, trying again");
+    stream.onmessage = heard;
+  };
+  // A browser has six connections to a server: a tab that nobody sees gives its own back, and asks again when it is seen.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { close(); return; }
+    open();
+    ["event", ...KINDS.map(([kind]) => kind)].forEach((kind) => window.mica.tell(kind));
+  });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (shown) => { if (shown.persisted) open(); });
+  if (!document.hidden) open();
 }
 
 // -- Keys -----------------------------------------------------------------------------------------------------------
