@@ -649,6 +649,10 @@ class Postings(msgspec.Struct, frozen=True, kw_only=True):
         """How many marks contain a term."""
         return self.containing.get(term, len(self.by_term.get(term, ())))
 
+    def with_postings(self, by_term: dict[str, tuple[Posting, ...]]) -> Postings:
+        """The same statistics with these postings."""
+        return msgspec.structs.replace(self, by_term=by_term)
+
 
 class Vectors(msgspec.Struct, frozen=True):
     """What a model made of marks: a vector for each, as the model wrote it."""

@@ -71,7 +71,7 @@ async def test_a_bound_on_postings_loses_no_answer_with_a_rarer_word(
     """C-24: a common word still helps to order what a rarer one finds."""
     texts = [*("parser note" for _ in range(29)), *("unrelated note" for _ in range(60)), "deadlock", "parser deadlock"]
     await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
-    monkeypatch.setattr(searching, "POSTINGS_MAX", 5)
+    monkeypatch.setattr(searching, "CANDIDATES", 5)
 
     hits = await search(store, "parser deadlock", limit=2, now=START_AT, zone=UTC)
 

@@ -81,16 +81,21 @@ def test_a_file_of_the_first_version_is_migrated_whole(tmp_path: Path) -> None:
     """E-08: what was stored before blocks were known is read, indexed and aged as if it were new."""
     path = tmp_path / "space.db"
     core = SqliteCore(path)
-    events = [build(n, "mark", {"text": f"word {n}"}, context=Context(correlation="req-1")) for n in range(1, 30)]
+    events = [build(n, "mark", {"text": f"word {n} Word"}, context=Context(correlation="req-1")) for n in range(1, 29)]
+    events.append(build(29, "mark", {"text": "of"}, context=Context(correlation="req-1")))  # has no term
     core.append(events)
     core.close()
-    tables = "space writers names sessions contexts payloads events texts terms postings".split()
+    tables = "space writers names sessions contexts payloads events texts terms".split()
     old = sqlite3.connect(tmp_path / "old.db")
     old.executescript(migrations()[0])
     old.execute("ATTACH ? AS new", (str(path),))
     for table in tables:
         columns = ", ".join(row[1] for row in old.execute(f"PRAGMA main.table_info ({table})"))
         old.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM new.{table}")
+    old.execute(
+        """INSERT INTO main.postings (term, position, count)
+        SELECT value, position, count(*) FROM new.unfiled JOIN json_each(terms) GROUP BY value, position"""
+    )
     old.commit()
     old.executescript(f"DETACH new; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1")
     old.close()
@@ -460,12 +465,12 @@ def test_verify_compares_every_posting_with_the_log(tmp_path: Path) -> None:
     """TE-14"""
     core = SqliteCore(tmp_path / "space.db")
     core.append([build(1, "mark", {"text": "one two two"}), build(2, "mark", {"text": "three"})])
-    for damage in ("DELETE FROM postings WHERE position = 1", "UPDATE postings SET count = 9 WHERE position = 2"):
+    for damage in ("DELETE FROM unfiled WHERE position = 1", "UPDATE unfiled SET terms = '[1]' WHERE position = 2"):
         core._connection.execute(damage)
         assert len(core.verify()) == 1
         core.rebuild()
         assert core.verify() == []
-    core._connection.execute("INSERT INTO postings (term, position, count) SELECT id, 77, 1 FROM terms LIMIT 1")
+    core._connection.execute("INSERT INTO unfiled (position, terms) SELECT 77, json_array(id) FROM terms LIMIT 1")
     assert "position 77" in core.verify()[0]
     core.close()
 

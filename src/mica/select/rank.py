@@ -17,6 +17,7 @@ import msgspec
 
 from mica.model import EventId, Mark, Posting, Postings, Text
 from mica.select.when import Period, periods
+from mica.store.protocol import rarity
 from mica.words import terms, terms_of, words
 
 # Weights without another reason were measured on the development split; docs/ranking.md has the values tried.
@@ -253,11 +254,6 @@ class Scoring:
 
 
 # -- The parts of a score -------------------------------------------------------------------------------------
-
-
-def rarity(containing: int, total: float) -> float:
-    """How much a term says that so many of all documents contain: BM25's weight, always above 0."""
-    return math.log1p((max(total, containing) - containing + 0.5) / (containing + 0.5))
 
 
 def scored(wanted: Iterable[QueryTerm], postings: Postings) -> Iterator[tuple[Posting, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from itertools import islice
 
@@ -12,11 +12,11 @@ from mica.model import MARK, EventQuery, Mark, Postings, Text
 from mica.select.again import broader, joined
 from mica.select.corrections import corrected
 from mica.select.meaning import NEAREST
-from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, QueryTerm, parse, rank, shortlist
+from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
 from mica.select.when import Period
 from mica.store.protocol import Store
 
-POSTINGS_MAX = 4_000  # listed for one asking; what is commoner than that only helps to order what is found
+CANDIDATES = 1_000  # marks whose words are weighed; docs/ranking.md has the values tried
 CHOOSING = 400  # candidates that are read at once to see which of them fit
 CHOOSING_MAX = 4_000  # and in all
 
@@ -116,7 +116,6 @@ class Asking:
         self._filters = filters
         self._likeness = likeness
         self._listed: Postings | None = None
-        self._known: set[int] = set()  # positions of which all is known that the question's own terms have there
         self._chosen: set[int] = set()
         self._texts: dict[int, Text] = {}  # the chosen ones and their neighbours, by position
 
@@ -128,44 +127,32 @@ class Asking:
 
     async def answers(self, query: Query) -> list[Hit]:
         """The marks that answer and fit, best first."""
-        postings = await self._postings(query)
+        self._listed = postings = await self._store.postings(
+            query.wanted,
+            weights={term.term: term.weight for term in (*query.learned, *query.terms)},
+            limit=CHOOSING_MAX if self._filters.needs_text else CANDIDATES,
+            since=self._filters.since,
+            until=self._filters.until,
+        )
         chosen = [position for position in await self._fitting(query, postings) if position not in self._chosen]
         self._chosen.update(chosen)
         for text in await self._store.texts(chosen, neighbours=NEIGHBOURS):
             self._texts[text.position] = text
         texts = [self._texts[position] for position in sorted(self._texts)]
-        postings = await self._completed(query.terms, postings, self._texts.keys() - self._known)
-        postings = await self._completed(query.learned, postings, self._texts.keys())
+        postings = await self._completed(query, postings)
         if self._filters == ALL:
             return rank(query, texts, postings, self._likeness, limit=self._limit)
         return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
 
-    async def _completed(self, wanted: Iterable[QueryTerm], postings: Postings, positions: Collection[int]) -> Postings:
-        """The postings with what common terms, of which not all are listed, have at these positions besides."""
-        unlisted = [each.term for each in wanted if postings.held(each.term) > len(postings.by_term[each.term])]
-        if not unlisted or not positions:
+    async def _completed(self, query: Query, postings: Postings) -> Postings:
+        """The postings with what those texts say that are not listed: neighbours, and what answered before."""
+        unlisted = [term for term in query.wanted if postings.held(term) > len(postings.by_term[term])]
+        if not unlisted:
             return postings
-        there = await self._store.postings_at(unlisted, list(positions))
+        known = {posting.position for found in postings.by_term.values() for posting in found}
+        there = await self._store.postings_at(unlisted, list(self._texts.keys() - known))
         more = {term: (*postings.by_term[term], *found) for term, found in there.items()}
-        return msgspec.structs.replace(postings, by_term=postings.by_term | more)
-
-    async def _postings(self, query: Query) -> Postings:
-        """What is listed of the question's terms; those that were asked for before are known."""
-        known = self._listed.by_term if self._listed else {}
-        fresh = await self._store.postings(
-            [term for term in query.wanted if term not in known],
-            limit=POSTINGS_MAX,
-            since=self._filters.since,
-            until=self._filters.until,
-        )
-        if self._listed:
-            by_term, containing = known | fresh.by_term, self._listed.containing | fresh.containing
-            fresh = msgspec.structs.replace(fresh, by_term=by_term, containing=containing)
-        else:  # where a rare term has led, common ones decide
-            self._known = {posting.position for found in fresh.by_term.values() for posting in found}
-            fresh = await self._completed(query.terms, fresh, self._known)
-        self._listed = fresh
-        return fresh
+        return postings.with_postings(postings.by_term | more)
 
     async def _fitting(self, query: Query, postings: Postings) -> Sequence[int]:
         """The candidates that fit, best first: by their words, and the nearest by their meaning."""

@@ -39,12 +39,11 @@ from mica.store.protocol import (
     LATEST_MARKS,
     REPLIES_MAX,
     Sizes,
-    affordable,
-    beside,
     broken_lineage,
     check_event,
     gathered,
     grouped,
+    worths,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
@@ -165,25 +164,24 @@ class EphemeralStore:
         self,
         wanted: Sequence[str],
         *,
+        weights: Mapping[str, float] | None = None,
         limit: int | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Postings:
         found, lengths = self._postings(wanted)
         containing = {term: len(postings) for term, postings in found.items()}
-        by_term: dict[str, tuple[Posting, ...]] = dict.fromkeys(wanted, ())
-        for term in affordable(containing, limit):
-            within = [posting for posting in found[term] if self._is_within(posting.position, since, until)]
-            if limit is not None and len(within) > limit:
-                others = beside(containing, term)
-                within.sort(
-                    key=lambda posting: (
-                        [other in self._counts[posting.position] for other in others],
-                        posting.position,
-                    )
-                )
-                within = sorted(within[len(within) - limit :], key=lambda posting: posting.position)
-            by_term[term] = tuple(within)
+        worth = worths(containing, weights or {}, len(lengths))
+        worth_at: Counter[int] = Counter()
+        for term, postings in found.items():
+            for posting in postings:
+                if self._is_within(posting.position, since, until):
+                    worth_at[posting.position] += worth[term]
+        chosen = set(sorted(worth_at, key=lambda position: (-worth_at[position], -position))[:limit])
+        by_term = {
+            term: tuple(posting for posting in postings if posting.position in chosen)
+            for term, postings in found.items()
+        }
         return gathered(by_term, sorted(Counter(lengths.values()).items()), containing)
 
     def _is_within(self, position: int, since: datetime | None, until: datetime | None) -> bool:

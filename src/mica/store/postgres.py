@@ -424,11 +424,14 @@ class PostgresStore:
         connection: Connection,
         wanted: Sequence[str],
         *,
+        weights: Mapping[str, float] | None = None,
         limit: int | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Postings:
-        return await postgres_texts.listed(connection, self._number, wanted, limit=limit, since=since, until=until)
+        return await postgres_texts.listed(
+            connection, self._number, wanted, weights or {}, limit=limit, since=since, until=until
+        )
 
     @reading
     async def postings_at(

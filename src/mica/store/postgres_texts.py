@@ -10,27 +10,23 @@ from mica.store.postgres_query import AT_POSITIONS, HERE
 from mica.store.postgres_read import POSITION_MAX, Row, beside
 from mica.store.postgres_server import Connection
 from mica.store.postgres_words import read
-from mica.store.protocol import affordable, gathered
-from mica.store.protocol import beside as beside_of
+from mica.store.protocol import gathered, worths
 
 _EVER = -(2**63), 2**63 - 1
 _COUNTS = f"""SELECT terms.name, count(*) FROM terms
     JOIN postings ON postings.space = {HERE} AND postings.term = terms.id
     JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND texts.is_mark
     WHERE terms.space = {HERE} AND terms.name = ANY ($2) GROUP BY terms.name"""
-_LATEST = f"""SELECT terms.name, found.position, found.count, found.length, sessions.name FROM terms
-    CROSS JOIN LATERAL (
-        SELECT postings.position, postings.count, texts.length, texts.session FROM postings
-        JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND texts.is_mark
-            AND texts.at >= $3 AND texts.at < $4
-        WHERE postings.space = {HERE} AND postings.term = terms.id ORDER BY {{best}}postings.position DESC LIMIT $5
+_HEAVIEST = f"""SELECT found.position FROM (
+        SELECT postings.position, sum(wanted.worth) AS worth
+        FROM unnest($2::text[], $3::integer[]) AS wanted (name, worth)
+        JOIN terms ON terms.space = {HERE} AND terms.name = wanted.name
+        JOIN postings ON postings.space = {HERE} AND postings.term = terms.id
+        GROUP BY postings.position
     ) AS found
-    LEFT JOIN sessions ON sessions.space = {HERE} AND sessions.id = found.session
-    WHERE terms.space = {HERE} AND terms.name = ANY ($2) ORDER BY found.position"""
-_BESIDE = f"""EXISTS (
-        SELECT FROM postings AS other JOIN terms ON terms.space = {HERE} AND terms.id = other.term
-        WHERE other.space = {HERE} AND other.position = postings.position AND terms.name = ${{number}}
-    ) DESC, """
+    JOIN texts ON texts.space = {HERE} AND texts.position = found.position AND texts.is_mark
+        AND texts.at >= $4 AND texts.at < $5
+    ORDER BY found.worth DESC, found.position DESC LIMIT $6"""
 _AT = f"""SELECT terms.name, postings.position, postings.count, texts.length, sessions.name FROM terms
     JOIN postings ON postings.space = {HERE} AND postings.term = terms.id AND postings.{AT_POSITIONS}
     JOIN texts ON texts.space = {HERE} AND texts.position = postings.position AND (texts.is_mark OR NOT $4)
@@ -42,24 +38,23 @@ async def listed(
     connection: Connection,
     space: int,
     wanted: Sequence[str],
+    weights: Mapping[str, float],
     *,
     limit: int | None,
     since: datetime | None,
     until: datetime | None,
 ) -> Postings:
-    """The postings of these terms in marks, and the statistics of all marks."""
+    """The postings of these terms in the marks that they are worth most in, and the statistics of all marks."""
     counts = {term: int(count) for term, count in await connection.fetch(_COUNTS, space, list(wanted))}
     containing = {term: counts.get(term, 0) for term in wanted}
-    first, last = _EVER[0] if since is None else microseconds(since), _EVER[1] if until is None else microseconds(until)
-    terms = affordable(containing, limit)
-    others = beside_of(containing, terms[0]) if limit is not None and terms and containing[terms[0]] > limit else []
-    best = "".join(_BESIDE.format(number=number) for number in range(6, 6 + len(others)))
-    rows = await connection.fetch(_LATEST.format(best=best), space, terms, first, last, limit, *others)
     lengths = await connection.fetch(
         "SELECT length, count(*) FROM texts WHERE space = $1 AND is_mark GROUP BY length ORDER BY length", space
     )
-    by_term = await beside(len(rows), lambda: _by_term(wanted, rows))
-    return gathered(by_term, [(row[0], row[1]) for row in lengths], containing)
+    statistics = gathered({}, [(row[0], row[1]) for row in lengths], containing)
+    first, last = _EVER[0] if since is None else microseconds(since), _EVER[1] if until is None else microseconds(until)
+    worth = worths(containing, weights, statistics.marks)
+    rows = await connection.fetch(_HEAVIEST, space, list(worth), list(worth.values()), first, last, limit)
+    return statistics.with_postings(await listed_at(connection, space, wanted, [position for (position,) in rows]))
 
 
 async def listed_at(

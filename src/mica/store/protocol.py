@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
@@ -128,15 +127,16 @@ class Store(Protocol):
         self,
         wanted: Sequence[str],
         *,
+        weights: Mapping[str, float] | None = None,
         limit: int | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Postings:
         """Which marks contain these terms, and the statistics of all marks.
 
-        With a limit the rarest terms are listed, as many as it has room for; of the rarest, if it alone has more, first
-        the marks that contain the next rarest too, and so on, then the latest. Within a time only its marks are
-        listed. Statistics are of all marks, whatever is listed.
+        With a limit so many marks are listed: those whose terms are worth most together, by what `worths` makes of
+        the weights, 1 where none is given; of equal ones the latest. Within a time only its marks are listed.
+        Statistics are of all marks, whatever is listed.
         """
 
     async def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
@@ -330,24 +330,20 @@ def wanted_terms(text: str) -> list[str]:
     return found
 
 
-def affordable(containing: Mapping[str, int], limit: int | None) -> list[str]:
-    """The terms whose postings are listed, the rarest first: as many as there is room for, and at least one."""
-    known = sorted((count, term) for term, count in containing.items() if count)
-    if limit is None:
-        return [term for _, term in known]
-    totals = accumulate(count for count, _ in known)
-    return [
-        term for place, ((_, term), total) in enumerate(zip(known, totals, strict=True)) if not place or total <= limit
-    ]
+def rarity(containing: int, total: float) -> float:
+    """How much a term says that so many of all documents contain: BM25's weight, always above 0."""
+    return math.log1p((max(total, containing) - containing + 0.5) / (containing + 0.5))
 
 
-BESIDE_TERMS_MAX = 4  # others that choose among the marks of a term of which not all are listed
+WORTH_STEPS = 4  # in which worths are counted, of one unit of rarity: sums of whole numbers are alike in every engine
 
 
-def beside(containing: Mapping[str, int], term: str) -> list[str]:
-    """The terms that choose among the marks of this one, the rarest first."""
-    known = sorted((count, other) for other, count in containing.items() if count and other != term)
-    return [other for _, other in known[:BESIDE_TERMS_MAX]]
+def worths(containing: Mapping[str, int], weights: Mapping[str, float], marks: int) -> dict[str, int]:
+    """What each term is worth where few of the marks that answer can be listed: 1 at least, more the rarer it is."""
+    return {
+        term: max(1, round(WORTH_STEPS * weights.get(term, 1.0) * rarity(count, marks)))
+        for term, count in containing.items()
+    }
 
 
 def gathered(

@@ -62,7 +62,6 @@ from mica.store.protocol import (
     Sizes,
     broken_lineage,
     check_event,
-    gathered,
     grouped,
     missing_positions,
 )
@@ -179,9 +178,11 @@ class SqliteCore:
 
     def events(self, query: EventQuery) -> list[Event]:
         with self._reading():
-            rows = self._table(*sqlite_query.latest(self._connection, query))
+            if query.text is not None:
+                self._facts.follow()
+            rows = self._table(*sqlite_query.latest(self._connection, self._facts, query))
             if self._blocks.is_used:
-                wanted = sqlite_query.wanted(self._connection, self._words, query)
+                wanted = sqlite_query.wanted(self._connection, self._words, self._facts, query)
                 rows = rows if wanted is None else self._blocks.latest(wanted, rows, query.limit)
             return [self._event(row) for row in reversed(rows)]
 
@@ -268,19 +269,19 @@ class SqliteCore:
         self,
         wanted: Sequence[str],
         *,
+        weights: Mapping[str, float] | None = None,
         limit: int | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Postings:
         with self._reading():
             self._facts.follow()
-            containing = {term: self._facts.containing(term) for term in wanted}
-            by_term = sqlite_texts.listed(self._connection, containing, limit=limit, since=since, until=until)
-            return gathered(by_term, self._facts.lengths, containing)
+            return self._facts.postings(wanted, weights or {}, limit=limit, since=since, until=until)
 
     def postings_at(self, wanted: Sequence[str], positions: Sequence[int]) -> dict[str, tuple[Posting, ...]]:
-        with translated(self._path):
-            return sqlite_texts.listed_at(self._connection, wanted, positions)
+        with self._reading():
+            self._facts.follow()
+            return self._facts.postings_at(wanted, positions)
 
     def save_vectors(self, model: str, vectors: Mapping[int, bytes]) -> None:
         with self._writing():
@@ -342,8 +343,9 @@ class SqliteCore:
 
     def crystal_postings(self, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
         with self._reading():
+            self._facts.follow()
             positions = sqlite_crystals.found(self._connection, query)
-            return sqlite_texts.listed_at(self._connection, wanted, positions, only_marks=False)
+            return self._facts.postings_at(wanted, positions, only_marks=False)
 
     def above(self, positions: Sequence[int]) -> dict[int, frozenset[int]]:
         with translated(self._path):

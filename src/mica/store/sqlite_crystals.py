@@ -20,6 +20,7 @@ from mica.crystals import (
 )
 from mica.errors import LawBroken
 from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of, utc_now
+from mica.store import sqlite_texts
 from mica.store.deriving import CrystalRow, Rows, SourceRow, broken_crystals, derived
 from mica.store.protocol import LATEST_MARKS
 from mica.store.sqlite_file import as_json
@@ -129,7 +130,7 @@ def _retract(connection: apsw.Connection, lookup: Lookup, identifier: EventId, *
         "INSERT INTO retractions (retracted, position) VALUES (?, ?) ON CONFLICT DO NOTHING", (identifier, by)
     )
     if (known := lookup(identifier)) is not None and known.position:
-        connection.execute("UPDATE texts SET is_mark = 0 WHERE position = ?", (known.position,))
+        sqlite_texts.unmark(connection, known.position)
         _end(connection, known.position, by=by)
 
 

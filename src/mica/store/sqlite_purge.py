@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import apsw
 
 from mica.model import Event, Tombstone, microseconds, searchable_text, tombstone, utc_now
-from mica.store import sqlite_crystals, sqlite_replies, sqlite_trails
+from mica.store import sqlite_crystals, sqlite_postings, sqlite_replies, sqlite_trails
 from mica.store.sqlite_file import as_json
 from mica.words import terms
 
@@ -32,7 +32,7 @@ _REFERRED = {
         "SELECT 1 FROM contexts WHERE session = sessions.id",
         "SELECT 1 FROM texts WHERE session = sessions.id",
     ),
-    "terms": ("SELECT 1 FROM postings WHERE term = terms.id",),
+    "terms": ("SELECT 1 FROM volumes JOIN postings ON volume = volumes.id AND term = terms.id",),
 }
 _NUMBERED = ("names", "contexts", "sessions", "terms")  # processes remember their numbers
 
@@ -92,19 +92,17 @@ def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
 
 
 def _unindexed(connection: apsw.Connection, events: Sequence[Event], positions: str) -> list[int]:
-    """Take events out of full text; the numbers of their terms."""
+    """Take events out of full text; the numbers of their terms that no text has which is in no volume yet."""
     found: set[int] = set()
     for event in events:
         wanted = as_json(sorted(set(terms(searchable_text(event) or ""))))
         rows = connection.execute("SELECT id FROM terms WHERE term IN (SELECT value FROM json_each(?))", (wanted,))
         numbers = [row[0] for row in rows]
         found.update(numbers)
-        connection.executemany(
-            "DELETE FROM postings WHERE term = ? AND position = ?", [(number, event.position) for number in numbers]
-        )
+        sqlite_postings.remove(connection, event.position or 0, numbers)
     for table in ("texts", "vectors"):
         connection.execute(f"DELETE FROM {table} WHERE position IN (SELECT value FROM json_each(?))", (positions,))
-    return sorted(found)
+    return sorted(found - sqlite_postings.unfiled_terms(connection))
 
 
 def _highest(connection: apsw.Connection, table: str) -> int:

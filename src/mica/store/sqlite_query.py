@@ -11,11 +11,11 @@ from mica.model import EventQuery, microseconds, name_pattern
 from mica.store.protocol import wanted_terms
 from mica.store.sqlite_blocks import Wanted
 from mica.store.sqlite_file import as_json
-from mica.store.sqlite_texts import CONTAINING
+from mica.store.sqlite_texts import Facts
 from mica.store.sqlite_words import Words
 
 
-def latest(connection: apsw.Connection, query: EventQuery) -> tuple[str, list[str | int]]:
+def latest(connection: apsw.Connection, facts: Facts, query: EventQuery) -> tuple[str, list[str | int]]:
     """What follows the table to read the latest rows that fit, latest first, and its values."""
     conditions: list[str] = []
     bindings: list[str | int] = []
@@ -44,14 +44,14 @@ def latest(connection: apsw.Connection, query: EventQuery) -> tuple[str, list[st
     if query.errors is not None:
         require("error = ?", int(query.errors))
     if query.text is not None:
-        terms = wanted_terms(query.text)
-        require(f"position IN ({CONTAINING})", as_json(terms), len(terms))
+        positions = facts.containing(wanted_terms(query.text))
+        require("position IN (SELECT value FROM json_each(?))", as_json(positions))
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     limit = -1 if query.limit is None else query.limit
     return f"{where}ORDER BY at DESC, position DESC LIMIT ?", [*bindings, limit]
 
 
-def wanted(connection: apsw.Connection, words: Words, query: EventQuery) -> Wanted | None:
+def wanted(connection: apsw.Connection, words: Words, facts: Facts, query: EventQuery) -> Wanted | None:
     """What a query asks of the blocks; None when nothing in them can fit."""
     session = None
     if query.session is not None:
@@ -67,16 +67,13 @@ def wanted(connection: apsw.Connection, words: Words, query: EventQuery) -> Want
         )
         if value is not None
     ]
-    terms = None if query.text is None else wanted_terms(query.text)
     return Wanted(
         session=session,
         names=frozenset(_fitting_names(connection, query.names)) if query.names else None,
         since=None if query.since is None else microseconds(query.since),
         until=None if query.until is None else microseconds(query.until),
         error=None if query.errors is None else int(query.errors),
-        positions=None
-        if terms is None
-        else frozenset(position for (position,) in connection.execute(CONTAINING, (as_json(terms), len(terms)))),
+        positions=None if query.text is None else frozenset(facts.containing(wanted_terms(query.text))),
         context=partial(_fits, words, query) if sessions or session is not None else None,
         sessions=frozenset.intersection(*sessions) if sessions else None,
     )

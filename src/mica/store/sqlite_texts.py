@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import groupby
-from operator import itemgetter
 
 import apsw
 
-from mica.model import MARK, Event, Posting, Vectors, microseconds, searchable_text
-from mica.store.encoding import Together, remember
-from mica.store.protocol import affordable, beside, orphaned_texts, stale_texts
+from mica.model import MARK, Event, Posting, Postings, Vectors, microseconds, searchable_text
+from mica.store import sqlite_postings
+from mica.store.bits import heaviest
+from mica.store.encoding import Together
+from mica.store.protocol import gathered, orphaned_texts, stale_texts, worths
 from mica.store.sqlite_file import Row, as_json, insert
+from mica.store.sqlite_postings import Volumes
 from mica.store.sqlite_words import Words
 from mica.words import words
 
 TOGETHER_MARKS_MAX = 200_000  # of sessions whose order is remembered, about 30 MB
-
-# The positions of the events that contain so many terms.
-CONTAINING = """SELECT position FROM postings JOIN terms ON terms.id = postings.term
-    WHERE terms.term IN (SELECT value FROM json_each(?)) GROUP BY position HAVING count(*) = ?"""
 
 
 def index(connection: apsw.Connection, interned: Words, events: Iterable[tuple[int, Event]]) -> None:
@@ -36,45 +33,35 @@ def index(connection: apsw.Connection, interned: Words, events: Iterable[tuple[i
         number = None if session is None else interned.number("sessions", session)
         found.append((position, words(text)))
         texts.append((position, number, microseconds(event.at), len(found[-1][1]), event.name == MARK, event.id))
+    if not texts:
+        return
     term_number = interned.term_numbers(set().union(*(each for _, each in found))).__getitem__
-    postings: list[Row] = [
-        (term, position, count)
-        for position, each in found
-        for term, count in Counter(map(term_number, each)).items()
-        if term
-    ]
     is_mark = "? AND NOT EXISTS (SELECT 1 FROM retractions WHERE retracted = ?)"
     insert(connection, "texts (position, session, at, length, is_mark)", f"(?, ?, ?, ?, {is_mark})", texts)
-    postings.sort()  # as the table is: neighbours are written to the same page
-    insert(connection, "postings (term, position, count)", "(?, ?, ?)", postings)
+    sqlite_postings.add(
+        connection, ((position, list(filter(None, map(term_number, each)))) for position, each in found)
+    )
 
 
 def clear(connection: apsw.Connection) -> None:
     """Leave nothing indexed. Terms keep their numbers: other processes remember them."""
-    for table in ("postings", "texts", "vectors"):
+    sqlite_postings.clear(connection)
+    for table in ("texts", "vectors"):
         connection.execute(f"DELETE FROM {table}")
 
 
-_OF_TERM = "WHERE term = (SELECT id FROM terms WHERE term = ?)"
-_COUNT = f"SELECT count(*) FROM postings JOIN texts USING (position) {_OF_TERM} AND position > ? AND is_mark"
-_COUNT_ALL = f"SELECT count(*) FROM postings {_OF_TERM} AND position > ?"
-_LATEST = f"""SELECT position, count, length, sessions.name FROM postings
-    JOIN texts USING (position) LEFT JOIN sessions ON sessions.id = texts.session
-    {_OF_TERM} AND is_mark AND at >= ? AND at < ? ORDER BY {{best}}position DESC LIMIT ?"""
-_BESIDE = """EXISTS (
-    SELECT 1 FROM postings AS other WHERE other.term = (SELECT id FROM terms WHERE term = ?)
-    AND other.position = postings.position
-) DESC, """
-_AT = """SELECT position, count, length, sessions.name FROM json_each(?) AS wanted
-    CROSS JOIN postings ON postings.term = (SELECT id FROM terms WHERE term = ?) AND postings.position = wanted.value
-    JOIN texts USING (position) LEFT JOIN sessions ON sessions.id = texts.session
-    WHERE is_mark OR NOT ? ORDER BY position"""
+def unmark(connection: apsw.Connection, position: int) -> None:
+    """The text at this position, if there is one, was retracted."""
+    connection.execute("UPDATE texts SET is_mark = 0 WHERE position = ?", (position,))
+    sqlite_postings.unmark(connection, position)
+
+
 _EVER = -(2**63), 2**63 - 1
 
 
 class Facts:
-    """What one connection remembers of texts: how long they are, what stands together in a session, how many contain a
-    term. What is new since the last look is read, and all of it again when something was retracted or purged.
+    """What one connection remembers of texts: how long they are, what stands together in a session, which have a term.
+    What is new since the last look is read, and all of it again when something was retracted or purged.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -82,10 +69,9 @@ class Facts:
         self._as_of: Row = ()
         self._last = 0  # the position up to which it is known
         self._lengths: Counter[int] = Counter()
-        self._others = 0  # texts that are no marks
         self._together: dict[int, Together] = {}
         self._together_marks = 0
-        self._containing: dict[str, tuple[int, int]] = {}  # a term's marks, up to a position
+        self._volumes = Volumes(connection)
 
     def forget(self) -> None:
         self._as_of = ()
@@ -94,9 +80,10 @@ class Facts:
         """Know what is there now."""
         (as_of,) = self._connection.execute("SELECT generation, (SELECT count(*) FROM retractions) FROM space")
         if as_of != self._as_of:
-            self._as_of, self._last, self._others = as_of, 0, 0
-            for cache in (self._lengths, self._together, self._containing):
-                cache.clear()
+            self._as_of, self._last = as_of, 0
+            self._lengths.clear()
+            self._together.clear()
+            self._volumes.forget()
         (row,) = self._connection.execute("SELECT max(position) FROM texts")
         if (row[0] or 0) <= self._last:
             return
@@ -104,29 +91,13 @@ class Facts:
             rows = "SELECT length, count(*) FROM texts WHERE is_mark GROUP BY length"
             for length, count in self._connection.execute(rows):
                 self._lengths[length] = count
-            (total,) = self._connection.execute("SELECT count(*) FROM texts")
-            self._others = total[0] - self._lengths.total()
         else:
             later = "SELECT session, length, is_mark FROM texts WHERE position > ?"
             for session, length, is_mark in self._connection.execute(later, (self._last,)):
                 self._together.pop(session, None)
                 self._lengths[length] += is_mark
-                self._others += not is_mark
+        self._volumes.follow()
         self._last = row[0]
-
-    @property
-    def lengths(self) -> list[tuple[int, int]]:
-        """Each length, and how many marks have it."""
-        return sorted((length, count) for length, count in self._lengths.items() if count)
-
-    def containing(self, term: str) -> int:
-        """How many marks contain a term."""
-        known, upto = self._containing.get(term, (0, 0))
-        if upto < self._last:
-            count = _COUNT if self._others else _COUNT_ALL
-            known += next(iter(self._connection.execute(count, (term, upto))))[0]
-            remember(self._containing, term, (known, self._last))
-        return known
 
     def together(self, session: int) -> Together:
         """The marks of a session."""
@@ -141,32 +112,69 @@ class Facts:
             self._together[session] = found
         return found
 
+    def postings(
+        self,
+        wanted: Sequence[str],
+        weights: Mapping[str, float],
+        *,
+        limit: int | None,
+        since: datetime | None,
+        until: datetime | None,
+    ) -> Postings:
+        """The postings of these terms in the marks that they are worth most in, and the statistics of all marks."""
+        marks = self._volumes.marks
+        numbers = self._numbers(wanted)
+        places = {term: self._volumes.places(number) & marks for term, number in numbers.items()}
+        containing = {term: places[term].bit_count() if term in places else 0 for term in wanted}
+        statistics = gathered(
+            {}, sorted((length, count) for length, count in self._lengths.items() if count), containing
+        )
+        if since is not None or until is not None:
+            first = _EVER[0] if since is None else microseconds(since)
+            within = self._volumes.within(first, _EVER[1] if until is None else microseconds(until))
+            places = {term: each & within for term, each in places.items()}
+        worth = worths(containing, weights, statistics.marks)
+        chosen = heaviest(((each, worth[term]) for term, each in places.items() if each), limit=limit)
+        said = {term: self._volumes.said(number, chosen & places[term]) for term, number in numbers.items()}
+        return statistics.with_postings(self._listed(wanted, said))
 
-def listed(
-    connection: apsw.Connection,
-    containing: Mapping[str, int],
-    *,
-    limit: int | None,
-    since: datetime | None,
-    until: datetime | None,
-) -> dict[str, tuple[Posting, ...]]:
-    """The postings of these terms in marks; of each it is known in how many marks it is."""
-    room = -1 if limit is None else limit
-    first, last = _EVER[0] if since is None else microseconds(since), _EVER[1] if until is None else microseconds(until)
-    by_term: dict[str, tuple[Posting, ...]] = dict.fromkeys(containing, ())
-    for term in affordable(containing, limit):
-        others = beside(containing, term) if limit is not None and containing[term] > limit else []
-        rows = connection.execute(_LATEST.format(best=_BESIDE * len(others)), (term, first, last, *others, room))
-        by_term[term] = tuple(Posting(*row) for row in sorted(rows))
-    return by_term
+    def postings_at(
+        self, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
+    ) -> dict[str, tuple[Posting, ...]]:
+        """The postings of these terms in the marks, or in whatever has a text, at these positions."""
+        places = self._volumes.at(positions)
+        if only_marks:
+            places &= self._volumes.marks
+        said = {term: self._volumes.said(number, places) for term, number in self._numbers(wanted).items()}
+        return self._listed(wanted, said)
 
+    def containing(self, wanted: Sequence[str]) -> list[int]:
+        """The positions of the events whose texts have all of these terms."""
+        numbers = self._numbers(wanted)
+        if len(numbers) < len(wanted):
+            return []
+        first, *others = (self._volumes.places(number) for number in numbers.values())
+        for each in others:
+            first &= each
+        return self._volumes.positions(first)
 
-def listed_at(
-    connection: apsw.Connection, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
-) -> dict[str, tuple[Posting, ...]]:
-    """The postings of these terms in the marks, or in whatever has a text, at these positions."""
-    at = as_json(sorted(set(positions)))
-    return {term: tuple(Posting(*row) for row in connection.execute(_AT, (at, term, only_marks))) for term in wanted}
+    def _numbers(self, wanted: Sequence[str]) -> dict[str, int]:
+        asked = "SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))"
+        return dict(self._connection.execute(asked, (as_json(list(wanted)),)).fetchall())
+
+    def _listed(self, wanted: Sequence[str], said: Mapping[str, Mapping[int, int]]) -> dict[str, tuple[Posting, ...]]:
+        """Postings of what is said where, with the length and session of each text."""
+        positions = as_json(sorted(set().union(*said.values())))
+        rows = self._connection.execute(
+            """SELECT position, length, sessions.name FROM texts LEFT JOIN sessions ON sessions.id = texts.session
+            WHERE position IN (SELECT value FROM json_each(?))""",
+            (positions,),
+        )
+        texts = {position: (length, session) for position, length, session in rows}
+        return {
+            term: tuple(Posting(position, count, *texts[position]) for position, count in said.get(term, {}).items())
+            for term in wanted
+        }
 
 
 def around(
@@ -214,13 +222,19 @@ def without_vector(connection: apsw.Connection, model: str, *, limit: int) -> li
 
 
 def stale(connection: apsw.Connection, log: Iterable[Event]) -> list[str]:
-    """Where the index does not hold what the log says."""
-    lengths = {row[0]: row[1] for row in connection.execute("SELECT position, length FROM texts")}
-    in_order = (
-        "SELECT position, terms.term, count FROM postings JOIN terms ON terms.id = postings.term ORDER BY position"
-    )
-    counts = {
-        position: {row[1]: row[2] for row in rows}
-        for position, rows in groupby(connection.execute(in_order), itemgetter(0))
-    }
-    return stale_texts(log, lengths, counts) + orphaned_texts({*lengths, *counts})
+    """Where the index does not hold what the log says. One volume is looked at after the other."""
+    terms = dict(connection.execute("SELECT id, term FROM terms").fetchall())
+    between = "SELECT position, length FROM texts WHERE position > ? AND position <= ?"
+    problems: list[str] = []
+    events = iter(log)
+    event = next(events, None)
+    before = 0
+    for last, said in sqlite_postings.said_in_order(connection):
+        lengths = dict(connection.execute(between, (before, last)).fetchall())
+        counts = {position: {terms.get(term, ""): often for term, often in of.items()} for position, of in said.items()}
+        while event is not None and (event.position or 0) <= last:
+            problems += stale_texts([event], lengths, counts)
+            event = next(events, None)
+        problems += orphaned_texts({*lengths, *counts})
+        before = last
+    return problems

@@ -293,8 +293,8 @@ class StoreContract(CrystalContract, ReplyContract, TrailContract):
         assert await store.texts([]) == []
         assert await store.texts([99]) == []
 
-    async def test_postings_with_a_limit_list_the_rarest_terms_and_count_all(self, store: Store) -> None:
-        """C-24: however common a word is, a question costs no more than its limit."""
+    async def test_postings_with_a_limit_list_the_marks_that_say_most_and_count_all(self, store: Store) -> None:
+        """C-24: however common a word is, a question costs no more than its limit; what is rare is worth more."""
         texts = ["common rare", *("common often" for _ in range(3)), *("common" for _ in range(6))]
         await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
         wanted = [*terms("common often rare"), "unheard"]
@@ -306,24 +306,25 @@ class StoreContract(CrystalContract, ReplyContract, TrailContract):
 
         assert [len(whole.by_term[term]) for term in wanted] == [10, 3, 1, 0]
         assert whole.containing == some.containing == {common: 10, often: 3, rare: 1, "unheard": 0}
-        assert [len(some.by_term[term]) for term in wanted] == [0, 3, 1, 0]
+        assert [[posting.position for posting in some.by_term[term]] for term in wanted] == [
+            [1, 2, 3, 4], [2, 3, 4], [1], [],
+        ]  # fmt: skip
         assert [posting.position for posting in least.by_term[common]] == [7, 8, 9, 10]
-        chosen = await store.postings([common, often], limit=2)  # neither fits; those of the rarer are chosen
-        assert [posting.position for posting in chosen.by_term[often]] == [3, 4]
         assert (some.marks, some.mean_length) == (whole.marks, whole.mean_length)
 
-    async def test_of_a_common_term_the_marks_are_listed_that_say_more_of_what_is_asked(self, store: Store) -> None:
-        """C-24: where even the rarest has too many, the next rarest choose, and only then the time."""
+    async def test_of_equal_marks_the_latest_are_listed_and_weights_say_what_counts(self, store: Store) -> None:
+        """C-24: where not all can be listed, it is the sum of what is asked for that chooses, then the time."""
         texts = ["one two three", "one three", "one two", *("one three" for _ in range(4)), *("one" for _ in range(5))]
         texts += ["two three" for _ in range(20)] + ["three"]
         await store.append([build(number, "mark", {"text": text}) for number, text in enumerate(texts, 1)])
 
-        async def listed(limit: int) -> list[int]:
-            found = await store.postings(["one", "two", "three"], limit=limit)
-            return [posting.position for posting in found.by_term["one"]]
+        async def listed(limit: int, **weights: float) -> list[int]:
+            found = await store.postings(["one", "two", "three"], weights=weights, limit=limit)
+            return sorted({posting.position for postings in found.by_term.values() for posting in postings})
 
-        assert [await listed(limit) for limit in (1, 2, 4)] == [[1], [1, 3], [1, 3, 6, 7]]
+        assert [await listed(limit) for limit in (0, 1, 2, 4)] == [[], [1], [1, 3], [1, 3, 6, 7]]
         assert await listed(9) == [1, 2, 3, 4, 5, 6, 7, 11, 12]
+        assert await listed(3, one=0.1) == [1, 31, 32]
 
     async def test_what_is_known_of_texts_follows_the_log(self, store: Store) -> None:
         """C-24: statistics and neighbours are those of now, after every kind of change."""

@@ -183,12 +183,30 @@ CREATE INDEX texts_by_session ON texts (session, at, position) WHERE is_mark;
 CREATE INDEX texts_by_length ON texts (length) WHERE is_mark;
 
 CREATE TABLE terms (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE) STRICT;
+-- Volumes of texts that follow each other: what full text is asked.
+CREATE TABLE volumes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,      -- never used twice: processes remember what is in a volume
+    first_position INTEGER NOT NULL,
+    first_at INTEGER NOT NULL,
+    last_at INTEGER NOT NULL,
+    positions BLOB NOT NULL,                   -- after the first, four bytes each
+    marks BLOB NOT NULL                        -- a bit for each that is a mark
+) STRICT;
+CREATE UNIQUE INDEX volumes_by_position ON volumes (first_position);
 CREATE TABLE postings (
+    volume INTEGER NOT NULL,
     term INTEGER NOT NULL,
-    position INTEGER NOT NULL,
-    count INTEGER NOT NULL,
-    PRIMARY KEY (term, position)
+    count INTEGER NOT NULL,                    -- texts that have it
+    places BLOB NOT NULL,                      -- of these in the volume: two bytes each, or a bit for every text
+    more BLOB,                                 -- of those that say it more than once: place and how often, four bytes each
+    PRIMARY KEY (volume, term)
 ) STRICT, WITHOUT ROWID;
+
+-- The latest texts, in no volume yet.
+CREATE TABLE unfiled (
+    position INTEGER PRIMARY KEY,
+    terms TEXT NOT NULL                        -- their numbers as JSON, as often as they are said
+) STRICT;
 
 -- What a model made of marks. Derived: `mica rebuild` forgets it, and it is made again.
 CREATE TABLE vectors (
