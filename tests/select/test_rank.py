@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mica.model import EventId, Mark, Origin, Posting, Postings, Text
-from mica.select.rank import NEIGHBOURS, TERMS_MAX, Hit, length_factor, parse, rank, rarity, shortlist
-from mica.store.protocol import gathered
+from mica.select.rank import NEIGHBOURS, TERMS_MAX, Hit, length_factor, parse, rank, shortlist
+from mica.store.protocol import gathered, rarity
 from mica.words import terms, words
 
 NOW = datetime(2025, 6, 18, 12, 0, tzinfo=UTC)  # a Wednesday

@@ -465,7 +465,7 @@ def test_verify_compares_every_posting_with_the_log(tmp_path: Path) -> None:
     """TE-14"""
     core = SqliteCore(tmp_path / "space.db")
     core.append([build(1, "mark", {"text": "one two two"}), build(2, "mark", {"text": "three"})])
-    for damage in ("DELETE FROM unfiled WHERE position = 1", "UPDATE unfiled SET terms = '[1]' WHERE position = 2"):
+    for damage in ("DELETE FROM unfiled WHERE position = 1", "UPDATE unfiled SET terms = '[77]' WHERE position = 2"):
         core._connection.execute(damage)
         assert len(core.verify()) == 1
         core.rebuild()

@@ -16,7 +16,6 @@ import msgspec
 
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level
 from mica.model import EventId, Posting, Postings
-from mica.select.again import KEPT
 from mica.select.rank import (
     COMPLETE_FACTOR,
     SESSION_WEIGHT,
@@ -28,7 +27,7 @@ from mica.select.rank import (
     scored,
     time_factors,
 )
-from mica.select.search import ALL, Filters, Hits, search, unknown
+from mica.select.search import ALL, FEW, SHORTLIST_OF_FEW, Filters, Hits, search, unknown
 from mica.select.when import Period
 from mica.store.protocol import Store
 from mica.words import words
@@ -107,12 +106,12 @@ async def find(
     marks = await search(
         store,
         query,
-        limit=max(limit, SHORTLIST),
+        limit=max(limit, SHORTLIST if limit > FEW else SHORTLIST_OF_FEW),
         now=now,
         zone=zone,
         filters=filters,
         likeness=likeness,
-        again=limit > KEPT,
+        shown=limit,
     )
     crystals = [] if wanted.level == "mark" else await _crystals(store, marks, filters, wanted)
     above = await store.above([hit.position for hit in (*marks, *crystals)]) if crystals else {}

@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
+from operator import add
 
 import msgspec
 
@@ -136,11 +137,12 @@ SHORTLIST = 200  # measured: 400 find nothing that 200 do not
 
 def shortlist(query: Query, postings: Postings, *, limit: int = SHORTLIST) -> list[int]:
     """The positions worth reading, best first, by their own words and their length. Linear in the postings."""
-    lengths = {posting.length for found in postings.by_term.values() for posting in found}
-    factors = {length: length_factor(length, postings) for length in lengths}
+    factors: dict[int, float] = {}
     scores: dict[int, float] = defaultdict(float)
     for posting, score in scored((*query.terms, *query.learned), postings):
-        scores[posting.position] += score * factors[posting.length]
+        if (factor := factors.get(posting.length)) is None:
+            factor = factors[posting.length] = length_factor(posting.length, postings)
+        scores[posting.position] += score * factor
     least = min(heapq.nlargest(limit, scores.values()), default=0.0)
     ordered = sorted((-score, position) for position, score in scores.items() if score >= least)
     return [position for _, position in ordered[:limit]]
@@ -192,65 +194,68 @@ def rank(
     known, a mark may also be found by its meaning alone.
     """
     scoring = Scoring(query, texts, postings, likeness)
-    scores = scoring.scores(texts)
+    scores = scoring.scores()
     best = sorted(scores) if limit is None else heapq.nsmallest(limit, scores)
     return [
-        Hit(mark=text.mark, score=-score, parts=scoring.added(text) | scoring.factors(text))
+        Hit(mark=texts[place].mark, score=-score, parts=scoring.added(place) | scoring.factors(place))
         for score, _, place in best
-        for text in [texts[place]]
     ]
 
 
 class Scoring:
-    """What texts are worth for a question: computed for all of them, explained for those that are shown."""
+    """What texts are worth for a question: computed for all of them, explained for those that are shown.
+
+    Everything is kept by a text's place among the texts; scores of hundreds of texts are most of what a search costs.
+    """
 
     def __init__(
         self, query: Query, texts: Sequence[Text], postings: Postings, likeness: Mapping[int, float] | None
     ) -> None:
         self._query = query
-        self._likeness = likeness
-        self._own = own_scores(query.terms, texts, postings)
-        self._learned = own_scores(query.learned, texts, postings) if query.learned else {}
-        learned = self._learned
-        self._said = learned | {position: score + learned.get(position, 0.0) for position, score in self._own.items()}
-        self._sessions = session_scores(query, texts, postings)
-        self._lent = borrowed(query, texts, self._said, postings)
-        self._meanings = meaning_scores(query, texts, likeness or {}, postings)
-        best = max((self._said.get(position, 0.0) + loan for position, loan in self._lent.items()), default=0.0) or 1.0
-        self._meaning_weight = best * MEANING_WEIGHT * (1 - MEANING_CUT * unevenness(postings) ** 2)
+        self._texts = texts
+        self._near = [likeness.get(text.position, 0.0) for text in texts] if likeness else []
+        self._own, self._learned, sessions = spoken(query, texts, postings)
+        self._sessions = [SESSION_WEIGHT * sessions.get(text.mark.session, 0.0) for text in texts]
+        self._lent = borrowed(query, texts, list(map(add, self._own, self._learned)), postings)
+        best = max(map(add, map(add, self._own, self._learned), self._lent), default=0.0) or 1.0
+        weight = best * MEANING_WEIGHT * (1 - MEANING_CUT * unevenness(postings) ** 2)
+        self._meanings = [weight * score for score in meaning_scores(query, texts, self._near, postings)]
         self._complete = complete(query, postings.by_term)
         self._lengths = {length: length_factor(length, postings) for length in {text.length for text in texts}}
 
-    def scores(self, texts: Sequence[Text]) -> list[tuple[float, int, int]]:
+    def scores(self) -> list[tuple[float, int, int]]:
         """Of every text that answers at all: its score below zero, its position, and its place among the texts."""
-        said, lent, near = self._said, self._lent, self._likeness or {}
+        meanings = self._meanings or [0.0] * len(self._texts)
+        near = self._near or meanings
+        columns = zip(self._texts, self._own, self._learned, self._lent, self._sessions, meanings, near, strict=True)
         return [
-            (-math.fsum(self.added(text).values()) * math.prod(self.factors(text).values()), text.position, place)
-            for place, text in enumerate(texts)
-            if text.position in said or lent[text.position] or near.get(text.position, 0.0) >= ALIKE_MIN
+            (-(own + lent + session + learned + meaning) * self._factor(text), text.position, place)
+            for place, (text, own, learned, lent, session, meaning, alike) in enumerate(columns)
+            if own or learned or lent or alike >= ALIKE_MIN
         ]
 
-    def added(self, text: Text) -> dict[str, float]:
+    def added(self, place: int) -> dict[str, float]:
         """What is added up, by name."""
-        position, session = text.position, text.mark.session
-        parts = {
-            "own": self._own.get(position, 0.0),
-            "neighbours": self._lent[position],
-            "session": SESSION_WEIGHT * self._sessions.get(session, 0.0) if session is not None else 0.0,
-        }
+        parts = {"own": self._own[place], "neighbours": self._lent[place], "session": self._sessions[place]}
         if self._query.learned:
-            parts["learned"] = self._learned.get(position, 0.0)
-        if self._likeness is not None:
-            parts["meaning"] = self._meaning_weight * self._meanings.get(position, 0.0)
+            parts["learned"] = self._learned[place]
+        if self._meanings:
+            parts["meaning"] = self._meanings[place]
         return parts
 
-    def factors(self, text: Text) -> dict[str, float]:
+    def factors(self, place: int) -> dict[str, float]:
         """What it is multiplied by, by name."""
+        text = self._texts[place]
+        return {"length": self._lengths[text.length], **self._besides(text)}
+
+    def _besides(self, text: Text) -> dict[str, float]:
         factors = mark_factors(self._query, text)
-        factors["length"] = self._lengths[text.length]
         if text.position in self._complete:
             factors["complete"] = COMPLETE_FACTOR
         return factors
+
+    def _factor(self, text: Text) -> float:
+        return math.prod(self._besides(text).values(), start=self._lengths[text.length])
 
 
 # -- The parts of a score -------------------------------------------------------------------------------------
@@ -280,73 +285,71 @@ def complete(query: Query, by_term: Mapping[str, Iterable[Posting]]) -> frozense
     return frozenset(set.intersection(*places)) if len(places) > 1 else frozenset()
 
 
-def own_scores(wanted: Iterable[QueryTerm], texts: Iterable[Text], postings: Postings) -> dict[int, float]:
-    """What the texts' own words are worth, by position; only of those that contain a term."""
-    scores = {text.position: 0.0 for text in texts}
-    for posting, score in scored(wanted, postings):
-        if posting.position in scores:
-            scores[posting.position] += score
-    return {position: score for position, score in scores.items() if score}
+def spoken(
+    query: Query, texts: Sequence[Text], postings: Postings
+) -> tuple[list[float], list[float], dict[str | None, float]]:
+    """What the texts' own words are worth, by the terms asked for and by those learned, and their sessions' words.
 
-
-def session_scores(query: Query, texts: Iterable[Text], postings: Postings) -> dict[str, float]:
-    """BM25 of the texts' sessions, each taken as one document."""
-    lengths = {text.mark.session: text.session_length for text in texts if text.mark.session is not None}
+    Both are BM25; a session is taken as one document.
+    """
+    place_of = {text.position: place for place, text in enumerate(texts)}
+    own, learned = [0.0] * len(texts), [0.0] * len(texts)
+    lengths: dict[str | None, int] = {
+        text.mark.session: text.session_length for text in texts if text.mark.session is not None
+    }
     mean_length = sum(lengths.values()) / len(lengths) if lengths else 1.0
     total = postings.marks * postings.mean_length / (mean_length or 1.0)  # nobody counts sessions; words are counted
-    constant = SESSION_SATURATION * (1 - SESSION_LENGTH_SHARE)
-    slope = SESSION_SATURATION * SESSION_LENGTH_SHARE / (mean_length or 1.0)
-    scores: dict[str, float] = defaultdict(float)
-    for term in (*query.terms, *query.learned):
-        found = postings.by_term.get(term.term, ())
-        counts: dict[str, int] = defaultdict(int)
-        for posting in found:
-            if (session := posting.session) in lengths:
-                counts[session] += posting.count
-        listed = len({posting.session for posting in found})
-        containing = round(listed * postings.held(term.term) / len(found)) if found else 0
-        weight = term.weight * rarity(containing, max(total, containing)) * (SESSION_SATURATION + 1)
-        for session, count in counts.items():
-            scores[session] += weight * count / (count + constant + slope * lengths[session])
-    return dict(scores)
+    session_constant = SESSION_SATURATION * (1 - SESSION_LENGTH_SHARE)
+    session_slope = SESSION_SATURATION * SESSION_LENGTH_SHARE / (mean_length or 1.0)
+    sessions: dict[str | None, float] = defaultdict(float)
+    for into, wanted in ((own, query.terms), (learned, query.learned)):
+        for term in wanted:
+            counts: dict[str | None, int] = defaultdict(int)
+            found = 0
+            for posting, score in scored([term], postings):
+                if (place := place_of.get(posting.position)) is not None:
+                    into[place] += score
+                counts[posting.session] += posting.count
+                found += 1
+            containing = round(len(counts) * postings.held(term.term) / found) if found else 0
+            weight = term.weight * rarity(containing, max(total, containing)) * (SESSION_SATURATION + 1)
+            for session, count in counts.items():
+                if (length := lengths.get(session)) is not None:
+                    sessions[session] += weight * count / (count + session_constant + session_slope * length)
+    return own, learned, sessions
 
 
-def borrowed(query: Query, texts: Sequence[Text], own: Mapping[int, float], postings: Postings) -> dict[int, float]:
-    """What every text is lent by the marks around it in its session, by position.
+def borrowed(query: Query, texts: Sequence[Text], own: Sequence[float], postings: Postings) -> list[float]:
+    """What every text is lent by the marks around it in its session.
 
     A mark lends less the longer it is, because a short one depends on what stands beside it, and all of it to the next
     when it asks.
     """
-    places = {(text.mark.session, text.ordinal): text.position for text in texts if text.mark.session is not None}
-    lent = {text.position: 0.0 for text in texts}
+    lent = [0.0] * len(texts)
     cut = 1 - LENDING_CUT * unevenness(postings) ** 2
-    for text in sorted(texts, key=lambda text: text.position):  # sums depend on their order
-        session, score = text.mark.session, own.get(text.position, 0.0)
-        if not score or session is None:
-            continue
-        loan = score * cut / (1 + (TOKENS_PER_WORD * text.length / GATE_TOKENS) ** 2)
-        for distance in _AROUND:
-            if (beside := places.get((session, text.ordinal + distance))) is not None:
-                is_answer = distance == 1 and "?" in text.mark.text
-                lent[beside] += loan * (QUESTION_SHARE if is_answer else query.neighbour_share)
+    share, gate = query.neighbour_share, TOKENS_PER_WORD / GATE_TOKENS
+    standing = sorted(
+        (text.mark.session, text.ordinal, place) for place, text in enumerate(texts) if text.mark.session is not None
+    )
+    for number, (session, ordinal, place) in enumerate(standing):
+        for other_session, other, beside in standing[number + 1 : number + 1 + NEIGHBOURS]:
+            if other_session != session or other - ordinal > NEIGHBOURS:
+                break
+            if score := own[place]:
+                text = texts[place]
+                is_answer = other - ordinal == 1 and "?" in text.mark.text
+                lent[beside] += score * cut / (1 + (gate * text.length) ** 2) * (QUESTION_SHARE if is_answer else share)
+            if score := own[beside]:
+                lent[place] += score * cut / (1 + (gate * texts[beside].length) ** 2) * share
     return lent
 
 
-_AROUND = [distance for distance in range(-NEIGHBOURS, NEIGHBOURS + 1) if distance]
-
-
-def meaning_scores(
-    query: Query, texts: Sequence[Text], likeness: Mapping[int, float], postings: Postings
-) -> dict[int, float]:
+def meaning_scores(query: Query, texts: Sequence[Text], near: Sequence[float], postings: Postings) -> list[float]:
     """How near every text and its neighbours are to the question in meaning, 1 for the nearest."""
-    if not likeness:
-        return {}
-    own = {position: near for text in texts if (near := likeness.get(position := text.position, 0.0)) > 0}
-    scores = {
-        position: own.get(position, 0.0) + lent for position, lent in borrowed(query, texts, own, postings).items()
-    }
-    nearest = max(scores.values(), default=0.0) or 1.0
-    return {position: score / nearest for position, score in scores.items()}
+    own = [max(0.0, each) for each in near]
+    scores = list(map(add, own, borrowed(query, texts, own, postings))) if near else []
+    nearest = max(scores, default=0.0) or 1.0
+    return [score / nearest for score in scores]
 
 
 def mark_factors(query: Query, text: Text) -> dict[str, float]:

@@ -9,14 +9,15 @@ from itertools import islice
 import msgspec
 
 from mica.model import MARK, EventQuery, Mark, Postings, Text
-from mica.select.again import broader, joined
+from mica.select.again import CLASS, KEPT, broader, joined
 from mica.select.corrections import corrected
 from mica.select.meaning import NEAREST
 from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
 from mica.select.when import Period
 from mica.store.protocol import Store
 
-CANDIDATES = 1_000  # marks whose words are weighed; docs/ranking.md has the values tried
+CANDIDATES = 500  # marks whose words are weighed: measured, 300 find what 4,000 do
+FEW, SHORTLIST_OF_FEW = 20, 100  # where so few are shown, the rest of a shortlist changes next to nothing of them
 CHOOSING = 400  # candidates that are read at once to see which of them fit
 CHOOSING_MAX = 4_000  # and in all
 
@@ -71,19 +72,22 @@ async def search(
     zone: tzinfo | None = None,
     filters: Filters = ALL,
     likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = unknown,
-    again: bool = True,
+    shown: int | None = None,
 ) -> Hits:
     """The marks that answer the query and fit, best first; `likeness` says how near marks are to it in meaning.
 
-    Whoever shows only the first KEPT of them need not ask `again`: that fills what follows them.
+    Where only the first of them are `shown`, less is read. The first KEPT need not be asked for again: that fills what
+    follows them.
     """
     asked = parse(query, now=now, zone=zone, speakers=await store.agents())
     near = await likeness(asked)
-    asking = Asking(store, limit=max(limit, SHORTLIST), filters=filters, likeness=near)
-    first = await asking.answers(asked)
+    shown = limit if shown is None else shown
+    read = SHORTLIST if shown > FEW else SHORTLIST_OF_FEW
+    asking = Asking(store, limit=max(limit, read), read=read, filters=filters, likeness=near)
+    first = await asking.answers(asked, limit=CLASS if shown > KEPT else limit)
     hits = Hits()
-    if first and again:
-        second = await asking.answers(broader(asked, first))
+    if first and shown > KEPT:
+        second = await asking.answers(broader(asked, first), limit=max(limit, read))
         hits.extend(corrected(joined(asked, first, second)[:limit]))
     else:
         hits.extend(corrected(first[:limit]))
@@ -110,9 +114,12 @@ async def _within(store: Store, periods: Sequence[Period], filters: Filters, lim
 class Asking:
     """What is asked of a store, once or again. What was read before is not read twice, and stays a candidate."""
 
-    def __init__(self, store: Store, *, limit: int, filters: Filters, likeness: Mapping[int, float] | None) -> None:
+    def __init__(
+        self, store: Store, *, limit: int, read: int, filters: Filters, likeness: Mapping[int, float] | None
+    ) -> None:
         self._store = store
         self._limit = limit
+        self._read = max(read, limit // 2)  # with their neighbours they are more than can be shown
         self._filters = filters
         self._likeness = likeness
         self._listed: Postings | None = None
@@ -125,12 +132,12 @@ class Asking:
         assert self._listed is not None, "something was asked"
         return self._listed
 
-    async def answers(self, query: Query) -> list[Hit]:
-        """The marks that answer and fit, best first."""
+    async def answers(self, query: Query, *, limit: int) -> list[Hit]:
+        """The marks that answer and fit, best first; more than the limit where it must be seen whether they fit."""
         self._listed = postings = await self._store.postings(
             query.wanted,
             weights={term.term: term.weight for term in (*query.learned, *query.terms)},
-            limit=CHOOSING_MAX if self._filters.needs_text else CANDIDATES,
+            limit=CHOOSING_MAX if self._filters.needs_text else max(CANDIDATES, self._limit),
             since=self._filters.since,
             until=self._filters.until,
         )
@@ -141,7 +148,7 @@ class Asking:
         texts = [self._texts[position] for position in sorted(self._texts)]
         postings = await self._completed(query, postings)
         if self._filters == ALL:
-            return rank(query, texts, postings, self._likeness, limit=self._limit)
+            return rank(query, texts, postings, self._likeness, limit=limit)
         return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
 
     async def _completed(self, query: Query, postings: Postings) -> Postings:
@@ -158,7 +165,7 @@ class Asking:
         """The candidates that fit, best first: by their words, and the nearest by their meaning."""
         near = list(islice(self._likeness or {}, NEAREST))
         if not self._filters.needs_text:
-            return list(dict.fromkeys([*shortlist(query, postings, limit=self._limit), *near]))
+            return list(dict.fromkeys([*shortlist(query, postings, limit=self._read), *near]))
         candidates = list(dict.fromkeys([*near, *shortlist(query, postings, limit=CHOOSING_MAX)]))
         found: list[int] = []
         for start in range(0, len(candidates), CHOOSING):

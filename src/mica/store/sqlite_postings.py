@@ -45,7 +45,7 @@ def add(connection: apsw.Connection, texts: Iterable[tuple[int, Sequence[int]]])
 
 def _file(connection: apsw.Connection) -> None:
     """Make a volume of the oldest texts that are in none."""
-    rows = connection.execute(_FIRST, (VOLUME_TEXTS,)).fetchall()
+    rows = list(connection.execute(_FIRST, (VOLUME_TEXTS,)))
     said: defaultdict[int, list[int]] = defaultdict(list)
     for place, (_, terms, _, _) in enumerate(rows):
         for term in _decode(terms):
@@ -89,7 +89,9 @@ def _places(found: int, blob: bytes) -> list[int]:
 
 def _often(more: bytes | None) -> dict[int, int]:
     """Where a term is said more than once, and how often."""
-    pairs = array("I", more or b"")
+    if not more:
+        return {}
+    pairs = array("I", more)
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
@@ -111,9 +113,8 @@ def remove(connection: apsw.Connection, position: int, terms: Iterable[int]) -> 
         return
     volume, place = found
     for term in terms:
-        for listed, places, more in connection.execute(
-            "SELECT count, places, more FROM postings WHERE volume = ? AND term = ?", (volume, term)
-        ).fetchall():
+        row = "SELECT count, places, more FROM postings WHERE volume = ? AND term = ?"
+        for listed, places, more in list(connection.execute(row, (volume, term))):
             often = _often(more)
             said = [each for each in _places(listed, places) if each != place for _ in range(often.get(each, 1))]
             if said:
@@ -152,7 +153,7 @@ def _volume_of(connection: apsw.Connection, position: int) -> tuple[int, int] | 
 
 def said_in_order(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, dict[int, int]]]]:
     """What is listed, volume by volume and then what is in none: the last position there, and the terms of each."""
-    volumes = connection.execute("SELECT id, first_position, positions FROM volumes ORDER BY id").fetchall()
+    volumes = list(connection.execute("SELECT id, first_position, positions FROM volumes ORDER BY id"))
     for volume, first, offsets in volumes:
         positions = [first + offset for offset in array("I", offsets)]
         said: dict[int, dict[int, int]] = {}
@@ -272,8 +273,12 @@ class Volumes:
         self._said[term] = said
         return said
 
-    def said(self, term: int, places: int) -> dict[int, int]:
-        """How often a term is said at those of these places where it is, by position."""
+    def said(self, terms: Iterable[int], places: int) -> dict[int, dict[int, int]]:
+        """How often each term is said at those of these places where it is, by position."""
+        tail = unpacked(places >> self._filed)
+        return {term: self._filed_said(term, places) | self._tail_said_at(term, tail) for term in terms}
+
+    def _filed_said(self, term: int, places: int) -> dict[int, int]:
         said = self._said_of(term)
         found: dict[int, int] = {}
         number, first, offsets, often = -1, 0, array("I"), dict[int, int]()
@@ -283,10 +288,11 @@ class Volumes:
                 number, first, offsets = volume, self._first[volume], self._offsets_of(volume)
                 often = _often(said.more.get(volume))
             found[first + offsets[within]] = often.get(within, 1)
-        if tail := self._tail_said.get(term):
-            rest = places >> self._filed
-            found |= {self._tail[place]: times for place, times in tail.items() if rest >> place & 1}
         return found
+
+    def _tail_said_at(self, term: int, places: Sequence[int]) -> dict[int, int]:
+        said, tail = self._tail_said.get(term), self._tail
+        return {tail[place]: said[place] for place in places if place in said} if said else {}
 
     def positions(self, places: int) -> list[int]:
         """Where in the log these places are."""

@@ -135,8 +135,7 @@ class Facts:
             places = {term: each & within for term, each in places.items()}
         worth = worths(containing, weights, statistics.marks)
         chosen = heaviest(((each, worth[term]) for term, each in places.items() if each), limit=limit)
-        said = {term: self._volumes.said(number, chosen & places[term]) for term, number in numbers.items()}
-        return statistics.with_postings(self._listed(wanted, said))
+        return statistics.with_postings(self._listed(wanted, numbers, chosen))
 
     def postings_at(
         self, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
@@ -145,8 +144,7 @@ class Facts:
         places = self._volumes.at(positions)
         if only_marks:
             places &= self._volumes.marks
-        said = {term: self._volumes.said(number, places) for term, number in self._numbers(wanted).items()}
-        return self._listed(wanted, said)
+        return self._listed(wanted, self._numbers(wanted), places)
 
     def containing(self, wanted: Sequence[str]) -> list[int]:
         """The positions of the events whose texts have all of these terms."""
@@ -160,10 +158,11 @@ class Facts:
 
     def _numbers(self, wanted: Sequence[str]) -> dict[str, int]:
         asked = "SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))"
-        return dict(self._connection.execute(asked, (as_json(list(wanted)),)).fetchall())
+        return dict(iter(self._connection.execute(asked, (as_json(list(wanted)),))))
 
-    def _listed(self, wanted: Sequence[str], said: Mapping[str, Mapping[int, int]]) -> dict[str, tuple[Posting, ...]]:
-        """Postings of what is said where, with the length and session of each text."""
+    def _listed(self, wanted: Sequence[str], numbers: Mapping[str, int], places: int) -> dict[str, tuple[Posting, ...]]:
+        """What is said at these places, with the length and session of each text."""
+        said = self._volumes.said(numbers.values(), places)
         positions = as_json(sorted(set().union(*said.values())))
         rows = self._connection.execute(
             """SELECT position, length, sessions.name FROM texts LEFT JOIN sessions ON sessions.id = texts.session
@@ -172,7 +171,9 @@ class Facts:
         )
         texts = {position: (length, session) for position, length, session in rows}
         return {
-            term: tuple(Posting(position, count, *texts[position]) for position, count in said.get(term, {}).items())
+            term: tuple(Posting(position, count, *texts[position]) for position, count in said[numbers[term]].items())
+            if term in numbers
+            else ()
             for term in wanted
         }
 
@@ -223,14 +224,14 @@ def without_vector(connection: apsw.Connection, model: str, *, limit: int) -> li
 
 def stale(connection: apsw.Connection, log: Iterable[Event]) -> list[str]:
     """Where the index does not hold what the log says. One volume is looked at after the other."""
-    terms = dict(connection.execute("SELECT id, term FROM terms").fetchall())
+    terms = dict(iter(connection.execute("SELECT id, term FROM terms")))
     between = "SELECT position, length FROM texts WHERE position > ? AND position <= ?"
     problems: list[str] = []
     events = iter(log)
     event = next(events, None)
     before = 0
     for last, said in sqlite_postings.said_in_order(connection):
-        lengths = dict(connection.execute(between, (before, last)).fetchall())
+        lengths = dict(iter(connection.execute(between, (before, last))))
         counts = {position: {terms.get(term, ""): often for term, often in of.items()} for position, of in said.items()}
         while event is not None and (event.position or 0) <= last:
             problems += stale_texts([event], lengths, counts)
