@@ -697,6 +697,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = MARK  # what the reader is told it is: prompt, commit, files …
     handle: str = ""  # by which a person can ask for it again
     stands_for: frozenset[EventId] = frozenset()  # what is not shown beside it; the first of `sources` when it is empty
+    origins: tuple[tuple[str, str], ...] = ()  # of what other systems state: each source, and where in it
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
@@ -710,3 +711,8 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0  # passages that were found and did not fit
     missing: dict[str, str] = {}  # sources that could not answer, and why
     receipt: EventId | None = None  # the event that records this brief
+    concepts: tuple[str, ...] = ()  # of which it tells what other systems state
+    coherence: float | None = None  # how far those agree, from 0 to 1
+    conflicts: tuple[str, ...] = ()  # what lost against something else, in words
+    is_compressed: bool = False
+    is_off: bool = False  # nothing was told, to compare

@@ -81,3 +81,26 @@ def test_warming_gathers_what_was_judged_last(terminal: Terminal) -> None:
 
     assert [each["concept"] for each in terminal.documents("warm")] == [CONCEPT]
     assert CONCEPT in terminal.run("warm").stdout
+
+
+def test_a_brief_speaks_of_a_concept_looks_back_and_is_switched_off(terminal: Terminal) -> None:
+    """C-34"""
+    terminal.run("judge", CONCEPT, "GROWL", "--confidence", "0.52", "--reason", "tests passed")
+
+    told = terminal.run("brief", "review", "--concept", CONCEPT)
+    assert f"- {CONCEPT} [judgments]: verdict: GROWL: tests passed (52%)" in told.stdout
+    line = next(line for line in told.stdout.splitlines() if "GROWL" in line)
+    assert "#1" in terminal.run("why", line).stdout
+    assert "GROWL" not in terminal.run("brief", "--concept", CONCEPT, "--at", "1d").stdout
+    assert terminal.run("brief", "--off").stdout == ""
+
+    assert terminal.run("briefs", "off").stdout == "Briefs are off in this space.\n"
+    off = terminal.run("brief", "--concept", CONCEPT)
+    assert (off.stdout, "briefs are off here" in off.stderr) == ("", True)
+    assert terminal.documents("briefs", "on") == [{"on": True}]
+
+
+def test_a_brief_in_a_directory_without_a_space_leaves_no_receipt(terminal: Terminal) -> None:
+    told = terminal.run("brief")
+
+    assert (told.exit_code, told.stdout, "receipt" in told.stderr) == (0, "", False)

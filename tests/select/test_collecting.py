@@ -133,14 +133,15 @@ async def test_whatever_a_source_raises_is_one_line(home: Settings, error: BaseE
 
 
 async def test_all_sources_down_is_empty_and_counted(memory: Memory) -> None:
-    """TC-09, C-17: no header, no exception, and the reasons beside it."""
+    """TC-09, C-17: no exception, no statement, and a line for each with the reason."""
     bad = Told("bad")
     bad.error = RuntimeError("down")
     memory.sources.add(bad)
 
     answer = await memory.defrag(CONCEPT)
 
-    assert (answer.injection, answer.fragments, answer.coherence, answer.tokens) == ("", (), None, 0)
+    assert (answer.fragments, answer.coherence) == ((), None)
+    assert answer.injection.splitlines()[1:] == ["- missing: bad (RuntimeError: down)", "</memory>"]
     assert answer.missing == {"bad": "RuntimeError: down"}
     (recorded,) = await memory.events(EventQuery(names=("defrag",)))
     assert recorded.data["missing"] == {"bad": "RuntimeError: down"}

@@ -70,6 +70,7 @@ for command in (
     marks.mark,
     marks.search,
     marks.brief,
+    marks.briefs,
     explaining.why,
     gathering.defrag,
     gathering.judge,

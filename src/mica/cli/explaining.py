@@ -13,13 +13,21 @@ from mica.memory import Memory
 WIDTH = 400
 
 
-@click.command()
+class _OfLines(click.Command):
+    """A command that is given lines of a brief as they stand there: the dash before them is no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [each.removeprefix("- ") for each in args])
+
+
+@click.command(cls=_OfLines)
 @click.argument("reference", nargs=-1, required=True)
 @memory_command
 async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> None:
     """Where each line of a brief comes from, given its receipt; or what a mark, a crystal or a line rests on.
 
-    REFERENCE is an id, a position such as 12, or a whole line that ends in its numbers, as in «… (#12 #14)».
+    REFERENCE is an id, a position such as 12, a whole line that ends in its numbers, as in «… (#12 #14)», or a line
+    that other systems stated: then the rows and files are named that it comes from.
 
     Example: mica why 12
     """
@@ -29,10 +37,11 @@ async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> 
         for each in found:
             console.print(f"[bold]{escape(each.name)}[/] [dim]{local(each.at)}[/] {escape(one_line(each.text, WIDTH))}")
             for line in each.because:
-                offered = (
-                    f" [dim]({line.source}, score {line.score:.2f}, {line.tokens} tokens)[/]" if line.source else ""
-                )
+                score = "" if line.score is None else f", score {line.score:.2f}, {line.tokens} tokens"
+                offered = f" [dim]({line.source}{score})[/]" if line.source else ""
                 console.print(f"  {escape(one_line(line.text, WIDTH))}{offered}", soft_wrap=True)
+                for source, place in line.origins:
+                    console.print(f"    [green]{escape(source)}[/] {escape(place)}", soft_wrap=True)
                 for event in line.evidence:
                     who = escape(" ".join(filter(None, [event.origin, event.agent, event.session])))
                     said = f": {escape(one_line(event.text, WIDTH))}" if event.text != line.text else ""

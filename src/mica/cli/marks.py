@@ -205,6 +205,14 @@ def _hit_document(hit: Hit | CrystalHit) -> dict[str, object]:
 @click.option(
     "--deadline", type=click.FloatRange(0.001, 3_600), help="Seconds at the most (settings: brief.deadline_s)."
 )
+@click.option(
+    "--concept", "concepts", multiple=True, metavar="DOMAIN:TYPE:ID", help="What other systems know of this, too."
+)
+@click.option("--at", type=Moment(), help="What would have been said then.")
+@click.option(
+    "--compress", is_flag=True, help="Of what is too long, the most telling sentences; says how much is left."
+)
+@click.option("--off", is_flag=True, help="Tell nothing, and record that: to compare.")
 @memory_command
 async def brief(
     memory: Memory,
@@ -216,6 +224,10 @@ async def brief(
     preset: str | None,
     recency_weight: float,
     deadline: float | None,
+    concepts: tuple[str, ...],
+    at: datetime | None,
+    compress: bool,
+    off: bool,
 ) -> None:
     """Print what an agent should be told now, within a budget, with what is missing from it.
 
@@ -231,6 +243,11 @@ async def brief(
         preset=cast(Preset | None, preset),
         recency_weight=recency_weight,
         deadline_s=deadline,
+        concept=concepts,
+        at=at,
+        compress=compress,
+        off=off,
+        is_preview=memory.location == ":memory:",
     )
 
     def for_people(console: Console) -> None:
@@ -239,6 +256,24 @@ async def brief(
         passages = counted(len(made.passages), "passage")
         note = f"{made.tokens} of {made.budget_tokens} tokens (estimated), {passages}"
         left = f", {made.left_out} more left out" if made.left_out else ""
-        click.echo(f"mica: {note}{left}; receipt {made.receipt}", err=True)
+        off_note = "; briefs are off here" if made.is_off else ""
+        receipt = f"; receipt {made.receipt}" if made.receipt else ""
+        click.echo(f"mica: {note}{left}{off_note}{receipt}", err=True)
 
     output.show(made, for_people)
+
+
+@click.command()
+@click.argument("state", type=click.Choice(["on", "off", "status"]), default="status")
+@making_command
+async def briefs(memory: Memory, output: Output, *, state: str) -> None:
+    """Switch briefs on or off for this space, or say which it is. Off, agents are told nothing, by hooks neither.
+
+    `mica quality` compares what was reached with and without them; `[brief] holdout` holds out a share of sessions.
+
+    Example: mica briefs off
+    """
+    if state != "status":
+        await memory.switch_briefs(on=state == "on")
+    is_on = await memory.briefs_are_on()
+    output.show({"on": is_on}, lambda console: console.print(f"Briefs are {'on' if is_on else 'off'} in this space."))

@@ -1,6 +1,6 @@
 """What was gathered about a concept, as text for an agent: compact, fenced as data, its conflicts and gaps named.
 
-Nothing known is no text at all, whatever failed: then `missing` of the answer tells. Nothing is ever over the budget.
+Nothing known and nothing missing is no text at all. A source that failed is one line. Nothing is ever over the budget.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Defragged(msgspec.Struct, frozen=True, kw_only=True):
     """One account of a concept, from all sources that answered in time."""
 
     concept: str
-    injection: str  # what an agent is shown; empty when nothing is known
+    injection: str  # what an agent is shown; empty when nothing is known and nothing failed
     coherence: float | None  # how far the sources agree, from 0 to 1; None when nothing is known
     fragments: tuple[Stated, ...]
     conflicts: tuple[Conflict, ...] = ()
@@ -194,9 +194,9 @@ def _fitting(concept: Concept, account: Coherent, ceiling: int) -> tuple[Stated,
 
 
 def _text(concept: Concept, shown: Sequence[Stated], account: Coherent, collected: Collected, ceiling: int) -> str:
-    if not shown:
+    if not shown and not collected.missing:
         return ""
-    lines = [_opening(concept), _header(shown, account), *map(line, shown)]
+    lines = [_opening(concept), *([_header(shown, account)] if shown else []), *map(line, shown)]
     about = {each.key.casefold() for each in shown}
     told = [each for each in account.conflicts if each.key.casefold() in about]
     notes = [conflict_line(each) for each in told[:CONFLICTS_MAX]]
@@ -207,4 +207,4 @@ def _text(concept: Concept, shown: Sequence[Stated], account: Coherent, collecte
     for note in notes:
         if at_most("\n".join([*lines, note, CLOSING])) <= ceiling:
             lines.append(note)
-    return "\n".join([*lines, CLOSING])
+    return "\n".join([*lines, CLOSING]) if len(lines) > 1 else ""

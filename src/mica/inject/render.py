@@ -42,23 +42,29 @@ def day(passage: Passage) -> str:
     return f"{passage.at:%Y-%m-%d}"
 
 
-def room(budget_tokens: int, *, missing: Mapping[str, str]) -> int:
+def room(budget_tokens: int, *, missing: Mapping[str, str], notes: Sequence[str] = ()) -> int:
     """The tokens that passages may take in a brief of this budget."""
-    return max(0, budget_tokens - at_most("\n".join([OPENING, *_notes(missing), CLOSING])))
+    return max(0, budget_tokens - at_most("\n".join([OPENING, *notes, *_notes(missing), CLOSING])))
 
 
 def render(
-    query: str, passages: Sequence[Passage], *, budget_tokens: int, left_out: int, missing: Mapping[str, str]
+    query: str,
+    passages: Sequence[Passage],
+    *,
+    budget_tokens: int,
+    left_out: int,
+    missing: Mapping[str, str],
+    notes: Sequence[str] = (),
 ) -> Brief:
     """The brief. Nothing known and nothing missing is no text at all; the text never costs more than the budget.
 
     Passages are given best first and stand oldest first: what is learned later is appended, and the text before it
-    stays the same.
+    stays the same. Notes stand below them, as whole lines.
     """
     shown = list(passages)
     while True:
         in_order = sorted(shown, key=lambda passage: (passage.at, passage.sources, passage.text))
-        text = _frame(_lines(in_order), missing)
+        text = _frame([*_lines(in_order), *notes], missing)
         if at_most(text) <= budget_tokens:
             break
         if not shown:

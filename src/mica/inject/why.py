@@ -9,10 +9,13 @@ from datetime import datetime
 import msgspec
 
 from mica.crystals import Crystal, crystal_of
-from mica.model import CRYSTAL, Event, EventId, is_tombstone
+from mica.inject.gathered import GATHERED
+from mica.inject.receipts import BRIEF
+from mica.model import CRYSTAL, Event, EventId, EventQuery, is_tombstone
 from mica.store.protocol import Store
+from mica.words import words
 
-BRIEF = "brief"  # the event that is the receipt of a brief
+RECEIPTS_MAX = 500  # the latest, among which a line is looked for that names no event
 STEPS_MAX = 20  # back from an event; a longer chain is `mica tree`
 _HANDLES = re.compile(r"\((#\d+(?:[ ,]+#\d+)*)\)\s*$")  # as they end a line of a brief
 
@@ -36,6 +39,7 @@ class Because(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     evidence: tuple[Evidence, ...]
     source: str = ""  # of a passage: which source offered it
+    origins: tuple[tuple[str, str], ...] = ()  # of what other systems state: each source, and the row or file in it
     score: float | None = None
     tokens: int | None = None
 
@@ -53,14 +57,24 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Passage(msgspec.Struct):
     source: str
-    sources: tuple[EventId, ...]
-    tokens: int
-    score: float
+    sources: tuple[EventId, ...] = ()
+    tokens: int | None = None
+    score: float | None = None
+    text: str = ""
+    origins: tuple[tuple[str, str], ...] = ()
 
 
 class _Receipt(msgspec.Struct):
     query: str
     passages: tuple[_Passage, ...]
+    missing: dict[str, str] = {}
+
+
+class _Gathered(msgspec.Struct):
+    """The record of a gather: its fragments are passages too."""
+
+    concept: str
+    fragments: tuple[_Passage, ...]
     missing: dict[str, str] = {}
 
 
@@ -72,7 +86,7 @@ def handles(text: str) -> list[str]:
 
 async def why(store: Store, event: Event) -> Why:
     """What this brief, crystal or other event rests on."""
-    if event.name == BRIEF and (receipt := _receipt(event)) is not None:
+    if event.name in (BRIEF, GATHERED) and (receipt := _receipt(event)) is not None:
         because = [await _of_passage(store, passage) for passage in receipt.passages]
         return _why(event, receipt.query, because, missing=receipt.missing)
     if event.name == CRYSTAL:
@@ -84,9 +98,27 @@ async def why(store: Store, event: Event) -> Why:
 
 def _receipt(event: Event) -> _Receipt | None:
     try:
+        if event.name == GATHERED:
+            told = msgspec.convert(event.data, _Gathered)
+            return _Receipt(query=told.concept, passages=told.fragments, missing=told.missing)
         return msgspec.convert(event.data, _Receipt)
     except msgspec.ValidationError:
         return None  # somebody else's event of this name
+
+
+async def of_line(store: Store, line: str) -> Why | None:
+    """What a line rests on that other systems stated: found in the latest receipts by its words."""
+    said = _words(line)
+    for event in reversed(await store.events(EventQuery(names=(BRIEF, GATHERED), limit=RECEIPTS_MAX))):
+        receipt = _receipt(event)
+        for passage in receipt.passages if receipt is not None else ():
+            if passage.origins and (words := _words(passage.text)) and f" {words} " in f" {said} ":
+                return _why(event, passage.text, [await _of_passage(store, passage)])
+    return None
+
+
+def _words(text: str) -> str:
+    return " ".join(words(text))
 
 
 def _why(event: Event, text: str, because: Iterable[Because], *, missing: dict[str, str] | None = None) -> Why:
@@ -104,8 +136,11 @@ async def _because(store: Store, text: str, sources: Iterable[EventId]) -> Becau
 
 async def _of_passage(store: Store, passage: _Passage) -> Because:
     found = await _because(store, "", passage.sources)
-    text = found.evidence[0].text if found.evidence else "what it rested on is not here any more"
-    return msgspec.structs.replace(found, text=text, source=passage.source, score=passage.score, tokens=passage.tokens)
+    gone = passage.text or "what it rested on is not here any more"
+    text = gone if passage.origins or not found.evidence else found.evidence[0].text
+    return msgspec.structs.replace(
+        found, text=text, source=passage.source, score=passage.score, tokens=passage.tokens, origins=passage.origins
+    )
 
 
 def _evidence(event: Event) -> Evidence:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from mica.errors import InvalidInput, MicaError
-from mica.inject.receipts import receipt
-from mica.inject.render import DAY_TOKENS, render, room, with_cost
+from mica.errors import InvalidInput, MicaError, UnknownEvent
+from mica.inject.receipts import BRIEF, receipt
+from mica.inject.switching import SWITCHED, is_held_out, is_switched_on
 from mica.llm.embeddings import Encoder
 from mica.memory.gathering import Gathering
 from mica.memory.wiring import check_budget
@@ -21,9 +22,11 @@ from mica.model import (
     Brief,
     Clock,
     EventId,
+    Passage,
+    Ref,
     utc_now,
 )
-from mica.select.budget import fit
+from mica.select.fragments import Concept
 from mica.select.gather import gather
 from mica.select.references import Reference
 from mica.select.sources import RECENCY_WEIGHT, Question, Source
@@ -35,6 +38,7 @@ from mica.settings import Settings
 from mica.store.protocol import Store
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
+    from mica.inject.composing import Account
     from mica.inject.why import Why
     from mica.store.ingesting import Ingested
 
@@ -42,7 +46,40 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
 Preset = Literal["quick", "standard", "research", "coordinator"]
 PRESETS: dict[Preset, int] = {"quick": 500, "standard": 1_500, "research": 3_000, "coordinator": 5_000}  # tokens
 MEANING_SHARE = 0.4  # of what is left of it, for a model to read the question
+PAST_S = 60.0  # for what would have been said at another time: nobody's turn waits for it
 LATEST_SHARE = 0.2  # of a brief's deadline, for storing what was emitted just before
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a brief is asked for, checked."""
+
+    query: str
+    concepts: tuple[Concept, ...]
+    budget_tokens: int
+    recency_weight: float
+    deadline_s: float
+    is_compressed: bool
+    is_preview: bool
+
+
+def _composed(
+    asked: _Asked, passages: Sequence[Passage], accounts: Sequence[Account], *, missing: dict[str, str]
+) -> Brief:
+    from mica.inject.composing import compose
+
+    return compose(
+        asked.query,
+        passages,
+        accounts,
+        missing=missing,
+        budget_tokens=asked.budget_tokens,
+        is_compressed=asked.is_compressed,
+    )
+
+
+def _nothing(asked: _Asked) -> Brief:
+    """A brief that tells nothing, to compare."""
+    return Brief(query=asked.query, text="", passages=(), tokens=0, budget_tokens=asked.budget_tokens, is_off=True)
 
 
 class Briefing(Gathering):
@@ -67,18 +104,28 @@ class Briefing(Gathering):
         self,
         query: str = "",
         *,
+        concept: Concept | str | Sequence[Concept | str] = (),
         budget_tokens: int | None = None,
         preset: Preset | None = None,
         recency_weight: float = RECENCY_WEIGHT,
         deadline_s: float | None = None,
         now: datetime | None = None,
+        at: datetime | str | None = None,
+        compress: bool = False,
+        off: bool = False,
         is_preview: bool = False,
     ) -> Brief:
         """What an agent should know now: never over the budget, never later than the deadline, its gaps named.
 
-        Sources that fail or hang are named in `missing`; nothing of theirs is raised. The receipt is an event;
-        a preview, which no agent is shown, has none. A `preset` is a budget by name. `recency_weight`, from 0 to 1, is
-        how much being fresh counts among crystals, beside what they say of the query.
+        With a `concept`, and for those that `[brief] concepts` sets, it also tells what other systems state, at most
+        1/φ of the budget. Sources that fail or hang are named in `missing`; nothing of theirs is raised. The receipt is
+        an event; a preview, which no agent is shown, has none. A `preset` is a budget by name. `recency_weight`, from 0
+        to 1, is how much being fresh counts among crystals, beside what they say of the query. With `compress`, what is
+        too long is told by its most telling sentences, and how much of it is left. With `off`, as for a space that is
+        switched off and a session that is held out, nothing is told, and the receipt says so.
+
+        With `at` it is what would have been said then, however long that takes to find out: by what was recorded until
+        then, and what other systems had stated when they were last asked before.
         """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}; without one, leave it out")
@@ -93,37 +140,124 @@ class Briefing(Gathering):
             raise InvalidInput(f"a recency weight of {recency_weight} is not possible; give 0 to 1")
         if deadline_s is not None and not 0 < deadline_s < math.inf:
             raise InvalidInput(f"a brief cannot be made within {deadline_s} seconds; give more than 0")
-        deadline_s = self._settings.brief.deadline_s if deadline_s is None else deadline_s
-        started = asyncio.get_running_loop().time()
-        missing = await self._flushed_within(deadline_s * LATEST_SHARE)
-        left_s = deadline_s - (asyncio.get_running_loop().time() - started)
-        question = Question(
+        given = [concept] if isinstance(concept, str | Concept) else concept
+        concepts = [
+            Concept.parse(each) if isinstance(each, str) else each for each in (*self._settings.brief.concepts, *given)
+        ]
+        asked = _Asked(
             query=query,
-            now=now or self._clock(),
-            zone=self._settings.zone(),
-            store=self._store,
-            meanings=self._meanings,
-            meaning_s=left_s * MEANING_SHARE,
-            recency_weight=recency_weight,
+            concepts=tuple(dict.fromkeys(concepts)),
             budget_tokens=budget_tokens,
+            recency_weight=recency_weight,
+            deadline_s=self._settings.brief.deadline_s if deadline_s is None else deadline_s,
+            is_compressed=compress,
+            is_preview=is_preview,
         )
-        gathered = await gather(self._sources, question, deadline_s=left_s)
+        began = asyncio.get_running_loop().time()
+        if at is not None:
+            past = self._moment(at, now or self._clock())
+            assert past is not None
+            brief = await self._brief_at(asked, past)
+        elif off or is_held_out(self.here.context.session, space=self._space, share=self._settings.brief.holdout):
+            past, brief = None, _nothing(asked)
+        else:
+            past, brief = None, await self._brief_now(asked, now or self._clock())
+        if is_preview:
+            return brief
+        took_ms = (asyncio.get_running_loop().time() - began) * 1000
+        return msgspec.structs.replace(brief, receipt=self._receipt(brief, latency_ms=took_ms, as_of=past))
+
+    async def _brief_now(self, asked: _Asked, now: datetime) -> Brief:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        missing = await self._flushed_within(asked.deadline_s * LATEST_SHARE)
+        if not missing and not await self._is_on(asked.deadline_s * LATEST_SHARE):
+            return _nothing(asked)
+        left_s = asked.deadline_s - (loop.time() - started)
+        question = self._question(asked, now, store=self._store, meaning_s=left_s * MEANING_SHARE)
+        gathered, accounts = await asyncio.gather(
+            gather(self._sources, question, deadline_s=left_s),
+            asyncio.gather(*(self._account(each, asked, deadline_s=left_s, now=now) for each in asked.concepts)),
+        )
         missing |= gathered.missing | question.missing
-        offered = [with_cost(passage, budget_tokens=budget_tokens) for passage in gathered.passages]
-        left_tokens = room(budget_tokens, missing=missing)
-        chosen, left_out = fit(offered, budget_tokens=left_tokens, day_tokens=DAY_TOKENS)
-        brief = render(query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=missing)
-        return brief if is_preview else msgspec.structs.replace(brief, receipt=self._receipt(brief))
+        return _composed(asked, gathered.passages, accounts, missing=missing)
+
+    async def _account(self, concept: Concept, asked: _Asked, *, deadline_s: float, now: datetime) -> Account:
+        from mica.inject.composing import Account
+
+        answer, collected, coherent = await self._gathered(
+            concept, budget_tokens=asked.budget_tokens, deadline_s=deadline_s, now=now
+        )
+        if not asked.is_preview:
+            self._record_gathered(answer)
+        return Account(concept=concept, collected=collected, coherent=coherent)
+
+    async def _brief_at(self, asked: _Asked, at: datetime) -> Brief:
+        """What would have been said at a time."""
+        from mica.inject.looking_back import gathered_before
+        from mica.select.past import as_it_was
+
+        await self._stored()
+        if not await is_switched_on(past := await as_it_was(self._store, at)):
+            return _nothing(asked)
+        question = self._question(asked, at, store=past, meaning_s=None)
+        sources: list[Source] = [Marks(past), Crystals(past), Files(past), Teachings(past)]
+        gathered = await gather(sources, question, deadline_s=PAST_S)
+        passages, missing = list(gathered.passages), gathered.missing | question.missing
+        for concept in asked.concepts:
+            stated, reason = await gathered_before(past, concept)
+            passages += stated
+            missing |= {str(concept): reason} if reason else {}
+        return _composed(asked, passages, (), missing=missing)
+
+    def _question(self, asked: _Asked, now: datetime, *, store: Store, meaning_s: float | None) -> Question:
+        return Question(
+            query=asked.query,
+            now=now,
+            zone=self._settings.zone(),
+            store=store,
+            meanings=self._meanings if store is self._store else None,
+            meaning_s=meaning_s,
+            recency_weight=asked.recency_weight,
+            budget_tokens=asked.budget_tokens,
+        )
+
+    async def _is_on(self, timeout_s: float) -> bool:
+        """Whether this space tells briefs; a store that cannot say does not keep them back."""
+        with suppress(MicaError, TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                return await is_switched_on(self._store)
+        return True
+
+    async def switch_briefs(self, *, on: bool) -> Ref:
+        """Tell briefs in this space, or none until it is switched on again, by hooks neither."""
+        ref = self.emit(SWITCHED, {"on": on}, origin="user")
+        await self._stored()
+        self._take_back_answers()
+        return ref
+
+    async def briefs_are_on(self) -> bool:
+        """Whether this space tells briefs."""
+        await self._stored()
+        return await is_switched_on(self._store)
 
     async def why(self, reference: Reference) -> list[Why]:
         """What a brief, a crystal or another event rests on: given its id, its position, or a line that ends in them.
 
-        A line of a brief names one event or several, as in `… (#12 #14)`. Raises UnknownEvent when one is not there.
+        A line of a brief names one event or several, as in `… (#12 #14)`. A line that other systems stated names none:
+        it is looked for in the latest receipts, and the rows and files are told that it came from. Raises UnknownEvent
+        when one is not there.
         """
-        from mica.inject.why import handles, why
+        from mica.inject.why import handles, of_line, why
 
         asked: list[Reference] = [*handles(reference)] if isinstance(reference, str) else [reference]
-        return [await why(self._store, await self.event(each)) for each in asked]
+        try:
+            return [await why(self._store, await self.event(each)) for each in asked]
+        except (UnknownEvent, InvalidInput):
+            found = await of_line(self._store, reference) if isinstance(reference, str) else None
+            if found is None:
+                raise
+            return [found]
 
     async def _flushed_within(self, timeout_s: float) -> dict[str, str]:
         """Store what was emitted before; what a brief is told when that cannot be done in time."""
@@ -137,10 +271,12 @@ class Briefing(Gathering):
             return {"latest": str(error)}
         return {}
 
-    def _receipt(self, brief: Brief) -> EventId | None:
+    def _receipt(
+        self, brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None
+    ) -> EventId | None:
         """Record what was shown, as recalled text: a brief is never evidence."""
         try:
-            return self.emit("brief", receipt(brief), origin="recalled").id
+            return self.emit(BRIEF, receipt(brief, latency_ms=latency_ms, as_of=as_of), origin="recalled").id
         except MicaError:
             return None  # nothing can be written; the agent's turn goes on
 

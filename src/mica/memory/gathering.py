@@ -25,7 +25,8 @@ from mica.walks import STARTED
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.inject.gathered import Defragged
     from mica.select.changes import Change
-    from mica.select.collecting import Collecting
+    from mica.select.cohere import Coherent
+    from mica.select.collecting import Collected, Collecting
     from mica.select.judgments import Judgment
 
 WARMING = timedelta(minutes=89)  # F(11): between two gathers of what is asked most
@@ -94,25 +95,30 @@ class Gathering(Sourcing):
         given. Sources that fail, hang or lie cost only their own say: `missing` names them, `degraded` those that are
         answered for by what they said earlier. Nothing of theirs is raised. Each call records one event.
         """
-        from mica.inject.gathered import defragged
-        from mica.select.cohere import cohere
-
         about = Concept.parse(concept) if isinstance(concept, str) else concept
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
         check_budget("gathered text", budget_tokens)
         if deadline_s is not None and not 0 < deadline_s < math.inf:
             raise InvalidInput(f"nothing can be gathered within {deadline_s} seconds; give more than 0")
         deadline_s = self._settings.brief.deadline_s if deadline_s is None else deadline_s
+        answer, _, _ = await self._gathered(
+            about, budget_tokens=budget_tokens, deadline_s=deadline_s, now=now or self._clock()
+        )
+        return answer if is_preview else msgspec.structs.replace(answer, receipt=self._record_gathered(answer))
+
+    async def _gathered(
+        self, concept: Concept, *, budget_tokens: int, deadline_s: float, now: datetime
+    ) -> tuple[Defragged, Collected, Coherent]:
+        from mica.inject.gathered import defragged
+        from mica.select.cohere import cohere
+
         loop = asyncio.get_running_loop()
         began = loop.time()
-        at = now or self._clock()
-        collected = await self._collecting.collect(about, deadline_s=deadline_s, now=at)
-        account = cohere(collected.fragments, ranks=collected.ranks, now=at)
-        answer = defragged(about, collected, account, budget_tokens=budget_tokens)
-        answer = msgspec.structs.replace(answer, latency_ms=(loop.time() - began) * 1000)
-        if is_preview:
-            return answer
-        return msgspec.structs.replace(answer, receipt=self._record_gathered(answer))
+        collected = await self._collecting.collect(concept, deadline_s=deadline_s, now=now)
+        account = cohere(collected.fragments, ranks=collected.ranks, now=now)
+        answer = defragged(concept, collected, account, budget_tokens=budget_tokens)
+        took_ms = (loop.time() - began) * 1000
+        return msgspec.structs.replace(answer, latency_ms=took_ms), collected, account
 
     def _record_gathered(self, answer: Defragged) -> EventId | None:
         """Record what was gathered and what it cost, as recalled text: it is never evidence."""

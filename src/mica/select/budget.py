@@ -9,18 +9,21 @@ from mica.model import EventId, Passage
 from mica.words import words
 
 
-def fit(passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0) -> tuple[list[Passage], int]:
+def fit(
+    passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0, fragment_tokens: int | None = None
+) -> tuple[list[Passage], int]:
     """The passages to show, best first, and how many others were found and left out.
 
     What does not fit is skipped and the next one tried. A passage that says what a better one says, or stands for it,
     is no second claim: it is not shown, and counted only where it stands for more. The first passage of a day pays for
-    the line that names it.
+    the line that names it. What other systems state takes at most `fragment_tokens` of the budget.
     """
     chosen: list[Passage] = []
     said: set[tuple[str, ...]] = set()
     covered: set[EventId] = set()
     days: set[date] = set()
     left_tokens = budget_tokens
+    left_fragment_tokens = budget_tokens if fragment_tokens is None else fragment_tokens
     left_out = 0
     for passage in sorted(passages, key=lambda passage: (-passage.score, passage.at, passage.sources, passage.text)):
         stands_for = passage.stands_for or passage.sources[:1]
@@ -28,7 +31,7 @@ def fit(passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0)
             left_out += bool(passage.stands_for)  # a crystal of more than what is shown
             continue
         cost = passage.tokens + (0 if passage.at.date() in days else day_tokens)
-        if cost > left_tokens:
+        if cost > left_tokens or (passage.origins and cost > left_fragment_tokens):
             left_out += 1
             continue
         claim = tuple(words(passage.text))
@@ -38,4 +41,5 @@ def fit(passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0)
             chosen.append(passage)
             days.add(passage.at.date())
             left_tokens -= cost
+            left_fragment_tokens -= cost if passage.origins else 0
     return chosen, left_out

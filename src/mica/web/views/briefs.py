@@ -7,7 +7,8 @@ from datetime import datetime
 
 import msgspec
 
-from mica.inject.why import BRIEF, Why
+from mica.inject.receipts import BRIEF
+from mica.inject.why import Why
 from mica.memory import Memory
 from mica.model import Event, EventId, EventQuery
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from mica.inject.why import BRIEF
+from mica.inject.receipts import BRIEF
 from mica.memory import Memory
 from mica.model import EventQuery
 from mica.web.views.briefs import receipt_of

@@ -1,0 +1,317 @@
+"""One brief of everything: crystals, marks, files, teachings and what other systems state, under one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+import mica
+from mica import EventQuery, Memory
+from mica.errors import InvalidInput
+from mica.inject.composing import Account, compose
+from mica.inject.render import at_most, with_cost
+from mica.inject.switching import is_held_out
+from mica.model import Passage
+from mica.select.budget import fit
+from mica.select.cohere import cohere
+from mica.select.collecting import Collected
+from mica.select.compressing import compressed
+from mica.select.fragments import PHI_INV, Concept, Declared, Fragment, Value
+from mica.settings import Settings
+from mica.testing import HandClock
+from mica.testing.builders import START_AT, build
+
+CONCEPT = "service:api:login"
+
+
+class State:
+    """A source of a few facts."""
+
+    def __init__(self, name: str, facts: dict[str, Value], **declared: object) -> None:
+        self.declared = Declared(**({"name": name, "rank": 20} | declared))  # type: ignore[arg-type]  # a test's own
+        self.facts = facts
+        self.error: Exception | None = None
+
+    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
+        if self.error is not None:
+            raise self.error
+        return [
+            Fragment(
+                key=key, text=f"{key} is {value}", value=value, confidence=0.8, at=now, source="", locator=f"row {key}"
+            )
+            for key, value in self.facts.items()
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+# -- One composer --------------------------------------------------------------------------------------------------
+
+
+async def test_a_brief_tells_marks_and_what_other_systems_state_in_one_text(memory: Memory) -> None:
+    """C-03, K-50: one allocator, one receipt; conflicts in one line, what is missing named."""
+    memory.mark("The login cookie is set before the redirect")
+    memory.sources.add(State("database", {"port": 8080, "owner": "ann"}, rank=10))
+    memory.sources.add(State("file", {"port": 8081}))
+    bad = State("bad", {})
+    bad.error = RuntimeError("down")
+    memory.sources.add(bad)
+
+    brief = await memory.brief("login cookie", concept=CONCEPT)
+
+    lines = brief.text.splitlines()
+    assert any("The login cookie is set before the redirect (#1)" in line for line in lines)
+    assert f"- {CONCEPT} [database]: port is 8080 (62%)" in lines
+    assert f"- {CONCEPT} [database]: owner is ann (62%)" in lines
+    assert "- conflicts: port: [file] says port is 8081, loses to [database] (lower rank)" in lines
+    assert "- missing: bad (RuntimeError: down)" in lines
+    assert brief.concepts == (CONCEPT,)
+    assert brief.coherence is not None
+    assert brief.missing == {"bad": "RuntimeError: down"}
+
+
+async def test_what_every_brief_speaks_of_is_set_once(home: Settings) -> None:
+    """C-03: gathered before the model sees anything, without anybody asking."""
+    home = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, concepts=(CONCEPT,)))
+    async with mica.open(":memory:", settings=home) as memory:
+        memory.sources.add(State("app", {"port": 8080}))
+
+        assert "port is 8080" in (await memory.brief()).text
+
+
+async def test_a_mark_that_a_source_quotes_is_told_once(memory: Memory) -> None:
+    """TC-12: duplicates across sources once; what is counted as shown is shown."""
+    memory.mark("login: the port is 8080 on every host")
+    memory.sources.add(State("app", {"x": 1}))
+
+    brief = await memory.brief("login port", concept="service:api:login")
+
+    assert brief.text.count("the port is 8080 on every host") == 1
+    assert len(brief.passages) == sum(line.startswith("- ") for line in brief.text.splitlines())
+
+
+@given(some.lists(some.tuples(some.floats(0.3, 1), some.integers(1, 40)), max_size=12), some.integers(60, 400))
+def test_fragments_take_at_most_their_share_of_a_brief(given: list[tuple[float, int]], budget: int) -> None:
+    """C-09, K-28: at most 1/phi, however good they are; and the whole is never over the budget."""
+    fragments = [
+        Fragment(key=f"k{n}", text="word " * size, confidence=sure, at=START_AT, source=f"s{n}")
+        for n, (sure, size) in enumerate(given)
+    ]
+    ranks = {each.source: 10 for each in fragments}
+    account = Account(
+        concept=Concept.parse(CONCEPT),
+        collected=Collected(fragments=tuple(fragments), ranks=ranks),
+        coherent=cohere(fragments, ranks=ranks, now=START_AT, limit=12),
+    )
+    marks = [
+        Passage(text=f"mark {n}", sources=(build(n).id,), tokens=0, score=0.1, at=START_AT, source="marks")
+        for n in (1, 2)
+    ]
+
+    brief = compose("", marks, [account], missing={}, budget_tokens=budget)
+
+    assert at_most(brief.text) <= budget
+    stated = [each for each in brief.passages if each.origins]
+    assert sum(each.tokens for each in stated) <= budget * PHI_INV
+    assert compose("", marks, [account], missing={}, budget_tokens=budget) == brief
+
+
+def test_a_passage_that_is_too_long_is_passed_over_and_shorter_ones_still_fit() -> None:
+    """TC-13"""
+    passages = [
+        with_cost(
+            Passage(text=text, sources=(build(n).id,), tokens=0, score=1 / n, at=START_AT, source="marks"),
+            budget_tokens=100,
+        )
+        for n, text in enumerate(["long " * 300, "short one", "short two"], start=1)
+    ]
+
+    chosen, left_out = fit(passages, budget_tokens=100)
+
+    assert ([each.text for each in chosen], left_out) == (["short one", "short two"], 1)
+
+
+# -- Receipts and why ----------------------------------------------------------------------------------------------
+
+
+async def test_every_line_leads_to_its_marks_rows_or_files(memory: Memory) -> None:
+    """C-54: from a brief, and from a line of it that names no event."""
+    mark = memory.mark("The login cookie is set before the redirect")
+    memory.sources.add(State("database", {"port": 8080}, rank=10))
+    brief = await memory.brief("login cookie", concept=CONCEPT)
+    assert brief.receipt is not None
+
+    (whole,) = await memory.why(brief.receipt)
+    (line,) = await memory.why(f"- {CONCEPT} [database]: port is 8080 (62%)")
+
+    assert {(because.source, because.origins) for because in whole.because} == {
+        ("marks", ()),
+        ("database", (("database", "row port"),)),
+    }
+    assert [evidence.id for because in whole.because for evidence in because.evidence] == [mark.id]
+    assert [(because.text, because.origins) for because in line.because] == [
+        ("port is 8080 (62%)", (("database", "row port"),))
+    ]
+    gathered = await memory.defrag(CONCEPT)
+    assert gathered.receipt is not None
+    assert (("database", "row port"),) in [each.origins for each in (await memory.why(gathered.receipt))[0].because]
+    with pytest.raises(InvalidInput):
+        await memory.why("a line that nobody was shown")
+
+
+async def test_a_receipt_says_what_it_cost_and_what_it_was_about(memory: Memory) -> None:
+    memory.sources.add(State("app", {"port": 8080}))
+
+    brief = await memory.brief("port", concept=CONCEPT)
+
+    (recorded,) = await memory.events(EventQuery(names=("brief",)))
+    assert recorded.id == brief.receipt
+    assert recorded.data["concepts"] == [CONCEPT]
+    assert recorded.data["coherence"] == 0.75
+    assert isinstance(recorded.data["latency_ms"], float)
+    assert [event.data["concept"] for event in await memory.events(EventQuery(names=("defrag",)))] == [CONCEPT]
+
+
+# -- At another time -----------------------------------------------------------------------------------------------
+
+
+async def test_a_brief_of_the_past_says_what_would_have_been_said_then(memory: Memory, clock: HandClock) -> None:
+    """C-24, C-35: by what was recorded until then, and what sources had said when they were last asked."""
+    memory.mark("The login cookie is set before the redirect", tags=("gotcha",))
+    app = State("app", {"port": 8080}, ttl_s=1)
+    memory.sources.add(app)
+    then = await memory.brief("login cookie", concept=CONCEPT)
+    clock.move(hours=1)
+    moment = clock()
+    clock.move(hours=1)
+    memory.mark("The login cookie is gone since the login was rewritten")
+    app.facts = {"port": 9090}
+    after = await memory.brief("login cookie", concept=CONCEPT)
+
+    back = await memory.brief("login cookie", concept=CONCEPT, at=moment)
+    before = await memory.brief("login cookie", concept=CONCEPT, at=moment - timedelta(days=2))
+
+    assert back.text == then.text
+    assert ("9090" in after.text, "rewritten" in after.text) == (True, True)
+    assert before.passages == ()
+    assert before.missing == {
+        CONCEPT: "nobody had gathered it by then, and other systems cannot be asked about the past"
+    }
+
+
+# -- On and off ----------------------------------------------------------------------------------------------------
+
+
+async def test_briefs_can_be_switched_off_for_one_request_or_for_a_space(memory: Memory) -> None:
+    """C-34: the receipt says so."""
+    memory.mark("The login cookie is set before the redirect")
+
+    off = await memory.brief("login", off=True)
+    assert (off.text, off.passages, off.is_off) == ("", (), True)
+
+    await memory.switch_briefs(on=False)
+    assert not await memory.briefs_are_on()
+    assert (await memory.brief("login")).is_off
+    await memory.switch_briefs(on=True)
+    assert "cookie" in (await memory.brief("login")).text
+
+    told = [event.data.get("is_off", False) for event in await memory.events(EventQuery(names=("brief",)))]
+    assert told == [True, True, False]
+
+
+async def test_a_share_of_sessions_is_held_out_and_always_the_same(home: Settings) -> None:
+    """C-54"""
+    held = [is_held_out(f"s{number}", space="x", share=0.3) for number in range(1_000)]
+    assert 250 < sum(held) < 350
+    assert held == [is_held_out(f"s{number}", space="x", share=0.3) for number in range(1_000)]
+    assert not is_held_out(None, space="x", share=1)
+
+    home = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, holdout=1.0))
+    async with mica.open(":memory:", settings=home) as memory:
+        memory.mark("The login cookie is set before the redirect")
+        with memory.context(session="s1"):
+            assert (await memory.brief("login")).is_off
+        assert not (await memory.brief("login")).is_off
+
+
+# -- Compression ---------------------------------------------------------------------------------------------------
+
+_SENTENCES = some.sampled_from(
+    [
+        "The cookie is set before the redirect happens.",
+        "Nothing else was changed in that week by anybody.",
+        "Yes.",
+        "The session store keeps tokens for thirty days.",
+        "A proxy drops every header that it does not know.",
+        "Deploys are frozen until the audit is over.",
+    ]
+)
+_PASSAGES = some.lists(
+    some.builds(
+        lambda sentences, number, score: Passage(
+            text=" ".join(sentences),
+            sources=(build(number).id,),
+            tokens=0,
+            score=score,
+            at=START_AT + timedelta(hours=number),
+            source="marks",
+        ),
+        some.lists(_SENTENCES, min_size=1, max_size=5),
+        some.integers(1, 9),
+        some.floats(0, 1),
+    ),
+    max_size=6,
+)
+
+
+@given(_PASSAGES, some.integers(0, 200))
+def test_compressed_text_is_a_part_of_the_whole_in_its_order_and_within_the_budget(
+    passages: list[Passage], budget: int
+) -> None:
+    """C-36, TC-10: sentences as they stand, what is left out is marked, and what fits is unchanged."""
+    found, coverage = compressed(
+        passages, query="cookie redirect", budget_tokens=budget, cost=lambda each: with_cost(each, budget_tokens=500)
+    )
+
+    assert sum(each.tokens for each in found) <= budget or coverage is None
+    wholes = {each.sources: each.text for each in passages}
+    for each in found:
+        pieces = [piece.strip() for piece in each.text.split("…") if piece.strip()]
+        texts = [other.text for other in passages if other.sources == each.sources]
+        assert any(_in_order(pieces, text) for text in texts), (pieces, wholes)
+    if coverage is None:
+        assert [each.text for each in found] == [each.text for each in passages]
+    else:
+        assert coverage.sentences <= coverage.of
+
+
+def _in_order(pieces: list[str], text: str) -> bool:
+    place = 0
+    for piece in pieces:
+        place = text.find(piece, place)
+        if place < 0:
+            return False
+        place += len(piece)
+    return True
+
+
+async def test_compression_is_asked_for_comes_last_and_says_how_much_is_left(memory: Memory) -> None:
+    """C-02, C-25, K-29: never without being asked; the sentence that answers stays."""
+    filler = "Somebody wrote a long story about something that has nothing to do with it. " * 6
+    memory.mark(f"{filler}The login cookie is set before the redirect. {filler}")
+
+    plain = await memory.brief("login cookie redirect", budget_tokens=150)
+    short = await memory.brief("login cookie redirect", budget_tokens=150, compress=True)
+
+    assert "cookie" not in plain.text
+    assert "The login cookie is set before the redirect." in short.text
+    assert "- compressed: " in short.text
+    assert " of 13 sentences are shown, in their own words" in short.text
+    assert (plain.is_compressed, short.is_compressed) == (False, True)
+    assert at_most(short.text) <= 150
