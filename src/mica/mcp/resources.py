@@ -14,8 +14,9 @@ from mica.crystals import crystal_of
 from mica.errors import InvalidEvent, InvalidInput
 from mica.inject.commands import command_text
 from mica.inject.lines import counted, one_line
+from mica.inject.receipts import BRIEF
 from mica.inject.render import CLOSING, OPENING, defused
-from mica.inject.why import BRIEF, Why
+from mica.inject.why import Why
 from mica.memory import Memory
 from mica.model import CRYSTAL, MARK, RETRACTED, Event
 from mica.store.purging import PURGE
