@@ -136,7 +136,11 @@ def older(method: str, *, session: str | None = None, id: int | None = 1, **para
     return {"content": msgspec.json.encode(body | ({} if id is None else {"id": id})), "headers": headers}
 
 
-HELLO: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "by-hand", "version": "1"}}
+HELLO: dict[str, Any] = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "by-hand", "version": "1"},
+}
 
 
 async def opened(caller: httpx2.AsyncClient) -> str:

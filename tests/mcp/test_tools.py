@@ -122,6 +122,31 @@ async def test_a_crystallized_trail_is_a_prompt(start: Start, environment: dict[
     assert "mica-hash" not in message["content"]["text"]
 
 
+async def test_mark_reports_the_use_of_a_trail(start: Start, environment: dict[str, str], tmp_path: Path) -> None:
+    """A-19: whoever followed a trail says how it ended, and its figures follow."""
+    place = tmp_path / "space.db"
+    client = start("--store", str(place), CLAUDE_CODE_SESSION_ID=SESSION)
+    client.opened()
+    async with mica.open(place, settings=settings_of(environment)) as memory:
+        seen = memory.emit("file.read", {"path": "auth/session.py", "start_line": 40, "end_line": 92})
+        step = step_of(await memory.event(seen))
+        assert step is not None
+        await memory.trails.create("auth", [step])
+
+    told = client.call("mark", text="The cookie was found at once", trail="nav:auth", outcome="success")
+    unknown = client.call("mark", text="It led nowhere", trail="nav:nowhere", outcome="failure")
+
+    assert told["isError"] is False
+    assert "nowhere" in unknown["content"][0]["text"]
+    async with mica.open(place, settings=settings_of(environment)) as memory:
+        [used] = await memory.events(EventQuery(names=("trail.used",)))
+        trail = await memory.trails.show("auth")
+        marks = await memory.search("cookie nowhere")
+    assert (used.data["outcome"], used.context.session) == ("success", SESSION)
+    assert (trail.runs, trail.successes) == (1, 1)
+    assert len(marks) == 1  # what names no trail records nothing
+
+
 async def test_mark_takes_the_walk_of_a_build_workflow(
     start: Start, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from rich.table import Table
 from mica.cli.output import Output, making_command, memory_command
 from mica.errors import InvalidInput
 from mica.inject.commands import Destination, in_folder, in_project, reference
+from mica.inject.documents import choice_document, trail_document
 from mica.inject.lines import counted, local, one_line
 from mica.inject.trails import LOADED_TOKENS
 from mica.memory import Memory
@@ -49,18 +50,6 @@ class Place(click.ParamType[Step]):
         return Step(
             path=match["path"], operation="read", start_line=lines[0], end_line=lines[1], at=utc_now(), event=by_hand
         )
-
-
-def trail_document(trail: Trail) -> dict[str, object]:
-    """A trail as JSON, with what follows from it."""
-    told: dict[str, object] = msgspec.to_builtins(trail)
-    return told | {
-        "name": trail.name,
-        "entry": trail.entry,
-        "tokens": trail.tokens,
-        "success": trail.success,
-        "saving": None if trail.measured is None else trail.measured.saving,
-    }
 
 
 @click.group()
@@ -155,7 +144,7 @@ async def explore(memory: Memory, output: Output, *, about: str, limit: int) -> 
         if not found:
             console.print("No trail leads there. Search as ever: what is opened is observed, and learned.")
 
-    output.show([_choice_document(choice) for choice in found], for_people)
+    output.show([choice_document(choice) for choice in found], for_people)
 
 
 @trails.command()
@@ -333,15 +322,6 @@ def _print_choice(console: Console, choice: Choice) -> None:
         f"  {counted(trail.runs, 'run')}, success {_success(trail)}: {escape(', '.join(map(reference, trail.steps)))}",
         soft_wrap=True,
     )
-
-
-def _choice_document(choice: Choice) -> dict[str, object]:
-    return {
-        "match": choice.match,
-        "score": choice.score,
-        "reason": choice.reason,
-        "trail": trail_document(choice.trail),
-    }
 
 
 def _print_stats(console: Console, found: Stats) -> None:

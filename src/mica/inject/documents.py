@@ -1,4 +1,4 @@
-"""Events and crystals as clients are sent them: all of it, or the fields that a bundle or a list names."""
+"""Events, crystals and trails as clients are sent them: all of it, or the fields that a bundle or a list names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import msgspec
 from mica.crystals import Crystal
 from mica.errors import InvalidInput
 from mica.model import Event
+from mica.select.trails import Choice
+from mica.trails import Trail
 
 Document: TypeAlias = dict[str, object]  # ready to be written as JSON; whole data is there as the bytes it is stored in
 Fields: TypeAlias = tuple[str, ...]
@@ -75,6 +77,28 @@ def crystal_document(crystal: Crystal) -> Document:
     """A crystal as JSON, with its insight in one piece."""
     document: Document = msgspec.to_builtins(crystal)
     return {"id": crystal.id, "level": crystal.level, "period": crystal.period, "text": crystal.text, **document}
+
+
+def trail_document(trail: Trail) -> Document:
+    """A trail as JSON, with what follows from it."""
+    told: Document = msgspec.to_builtins(trail)
+    return told | {
+        "name": trail.name,
+        "entry": trail.entry,
+        "tokens": trail.tokens,
+        "success": trail.success,
+        "saving": None if trail.measured is None else trail.measured.saving,
+    }
+
+
+def choice_document(choice: Choice) -> Document:
+    """A trail that fits, how well and why, as JSON."""
+    return {
+        "match": choice.match,
+        "score": choice.score,
+        "reason": choice.reason,
+        "trail": trail_document(choice.trail),
+    }
 
 
 def _context(event: Event) -> dict[str, object]:

@@ -128,12 +128,16 @@ class MarkAsked(msgspec.Struct):
     steps: tuple[dict[str, object], ...] = ()
     outcome: Outcome = "unknown"
     workflow: str | None = None
+    trail: str | None = None
 
 
 async def _mark(memory: Memory, asked: MarkAsked) -> dict[str, object]:
     if RECALLED in asked.text:
         raise InvalidInput("this text was recalled from memory; mark what is new, in your own words")
+    followed = None if asked.trail is None else await memory.trails.show(asked.trail)
     ref = await _walked(memory, asked) if asked.steps else await _marked(memory, asked)
+    if followed is not None:
+        await memory.trails.track(followed, outcome=asked.outcome)
     number = ""
     try:
         number = (await memory.event(ref.id)).number
@@ -143,8 +147,8 @@ async def _mark(memory: Memory, asked: MarkAsked) -> dict[str, object]:
 
 
 async def _marked(memory: Memory, asked: MarkAsked) -> Ref:
-    if asked.outcome != "unknown" or asked.workflow is not None:
-        raise InvalidInput("an outcome or a workflow is of a walk; give its steps too")
+    if asked.workflow is not None or (asked.outcome != "unknown" and asked.trail is None):
+        raise InvalidInput("an outcome is of a walk or a trail, a workflow of a walk; give its steps too")
     parent = None if asked.parent is None else await memory.event(asked.parent)
     return memory.mark(asked.text, tags=asked.tags, why=asked.why, parent=parent, origin="agent")
 
@@ -291,7 +295,8 @@ TOOLS = (
                 {"type": "array", "items": {"type": "object"}},
                 "of a workflow's task, told by `text`: path, operation, start_line, end_line",
             ),
-            "outcome": described(TEXT, "of these steps: success, failure"),
+            "outcome": described(TEXT, "of steps or trail: success, failure"),
+            "trail": described(TEXT, "the one that was followed"),
             "workflow": described(TEXT, "such as adw_build"),
         },
         required=("text",),

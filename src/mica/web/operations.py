@@ -7,6 +7,7 @@ a GET or from the JSON body of a POST; what does not fit the struct is refused w
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -39,6 +40,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     does: Callable[..., Awaitable[object]]
     asked: type[msgspec.Struct]
     answer: Any  # the type of what is answered
+    timed: bool = False  # whether it is told how long it took, by the name of what was loaded
 
     @property
     def name(self) -> str:
@@ -59,15 +61,17 @@ class Operations:
     def get(self, path: str, *, tag: str) -> Callable[[Does], Does]:
         return self._declare("GET", path, tag)
 
-    def post(self, path: str, *, tag: str) -> Callable[[Does], Does]:
-        return self._declare("POST", path, tag)
+    def post(self, path: str, *, tag: str, timed: bool = False) -> Callable[[Does], Does]:
+        return self._declare("POST", path, tag, timed=timed)
 
-    def _declare(self, method: Method, path: str, tag: str) -> Callable[[Does], Does]:
+    def _declare(self, method: Method, path: str, tag: str, *, timed: bool = False) -> Callable[[Does], Does]:
         def declare(does: Does) -> Does:
             hints = get_type_hints(does, include_extras=True)
             asked = cast(type[msgspec.Struct], hints.get("asked", Nothing))
             self.declared.append(
-                Operation(method=method, path=path, tag=tag, does=does, asked=asked, answer=hints["return"])
+                Operation(
+                    method=method, path=path, tag=tag, does=does, asked=asked, answer=hints["return"], timed=timed
+                )
             )
             return does
 
@@ -94,11 +98,14 @@ def _endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
             return answered(problem(415, str(error)))
         memory = await memory_of(request)
         given = (memory,) if operation.asked is Nothing else (memory, asked)
+        began = time.perf_counter()
         if any(name in request.headers for name in CARRIED):
             with memory.received(request.headers):
                 told = await operation.does(*given)
         else:
             told = await operation.does(*given)
+        if operation.timed:
+            request.app.state.loads.observe(getattr(told, "name", ""), time.perf_counter() - began)
         return document(request, told)
 
     return endpoint
