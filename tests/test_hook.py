@@ -125,6 +125,55 @@ def test_what_is_typed_never_reaches_the_spool_where_that_is_switched_off(agent:
     assert second["payload"] == {"input": {"sessionID": "s2"}, "output": {"message": {"id": "m1"}}}
 
 
+def test_what_is_typed_is_redacted_before_it_is_spooled(agent: Agent, tmp_path: Path) -> None:
+    """A-39, U-01: a secret that somebody pastes into a prompt is in no file of ours, not even until the next ingest."""
+    key = "ghp_" + "a1B2" * 9
+    opencode = {"input": {"sessionID": "s2"}, "output": {"message": {"id": "m1"}, "parts": [{"text": f"use {key}"}]}}
+    launcher = write_launcher(tmp_path / "bin")
+    for program in ([sys.executable, "-I", "-S", str(PROGRAM)], [str(launcher)]):
+        for words, told in (
+            (("claude", "UserPromptSubmit"), {"session_id": "s1", "prompt": f"deploy with {key} please"}),
+            (("opencode", "chat.message"), opencode),
+            (("opencode", "command.execute.before"), {"input": {"arguments": f"--token {key}", "sessionID": "s2"}}),
+        ):
+            done = subprocess.run(
+                [*program, *words],
+                input=json.dumps({**told, "cwd": str(agent.project)}).encode(),
+                capture_output=True,
+                env={"HOME": str(agent.home)},
+                cwd=agent.project,
+                check=True,
+            )
+            assert silent(done)
+
+    text = "".join(file.read_text() for file in (agent.spools.folder / "spool").iterdir())
+    assert key not in text
+    assert text.count("deploy with [redacted:github] please") == 2
+    assert len(agent.lines()) == 6
+    assert agent.reasons() == []
+
+
+def test_what_cannot_be_redacted_is_not_spooled(agent: Agent, tmp_path: Path) -> None:
+    """A-39: without what redacts, the turn is kept and its text is not, and the reason is told."""
+    alone = tmp_path / "alone" / "mica_hook.py"
+    alone.parent.mkdir()
+    alone.write_text(PROGRAM.read_text())
+    told = {"session_id": "s1", "prompt": "a plan", "prompt_id": "p1", "cwd": str(agent.project)}
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(alone), "claude", "UserPromptSubmit"],
+        input=json.dumps(told).encode(),
+        capture_output=True,
+        env={"HOME": str(agent.home)},
+        cwd=agent.project,
+        check=True,
+    )
+
+    assert silent(done)
+    (line,) = agent.lines()
+    assert line["payload"] == {"session_id": "s1", "prompt_id": "p1", "cwd": str(agent.project)}
+    assert "what redacts" in agent.reasons()[0]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -14,6 +14,10 @@ import posix
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 TIME_LIMIT_S = 1.0  # Codex gives the end of a session one second, Claude Code one and a half
 PAYLOAD_BYTES_MAX = 16 * 2**20  # a payload holds a file or an output, and clients cut both long before
 FAILURES_BYTES_MAX = 64 * 1024  # some 300 reasons; then the oldest half goes
@@ -44,6 +48,7 @@ SAID = frozenset(
     "prompt initial_prompt initialPrompt last_assistant_message prompt_response compact_summary custom_instructions "
     "command_args session_title attachments text".split()
 )
+TYPED = (*PROMPTS, "command.execute.before")  # what people type, and what secrets are pasted into
 NEVER_KEPT = ("user_email", "originalFile", "originalContent", "permission_suggestions")
 
 
@@ -111,6 +116,12 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     except Exception as error:  # noqa: BLE001 - whatever an answer lacks, what happened is observed
         _record(here, error)
     keeps_prompts = settings.get(b"prompts") != b"false" and not _exists(here.hooks + b"/" + NO_PROMPTS)
+    if keeps_prompts and event in TYPED:
+        try:
+            payload = _redacted(payload, _redactor())
+        except Exception as error:  # noqa: BLE001 - a secret is worth more than a prompt
+            keeps_prompts = False
+            _record(here, error)
     line: dict[str, object] = {
         "v": 1,
         "at": time.time_ns() // 1_000,
@@ -398,6 +409,34 @@ def _kept(payload: dict[str, object], event: str, *, keeps_prompts: bool) -> dic
         if isinstance(output := kept.pop("output", None), dict) and isinstance(output.get("message"), dict):
             kept["output"] = {"message": {"id": _text(output["message"], "id")}}
     return kept
+
+
+def _redactor() -> Callable[[str], str]:
+    """What takes secrets out of a text: beside the launcher's module, or in the package."""
+    folder = __file__.rpartition("/")[0]
+    for place, name in ((folder, "mica_redact"), (folder + "/observe", "redact")):
+        if _exists(f"{place}/{name}.py".encode("utf-8", "surrogateescape")):
+            sys.path.insert(0, place)
+            try:
+                redact: Callable[[str], str] = __import__(name).redact
+                return redact
+            finally:
+                sys.path.remove(place)
+    raise _Failed("what redacts is not here; `mica install` writes it, and what is typed is not kept until then")
+
+
+def _redacted(payload: dict[str, object], redact: Callable[[str], str]) -> dict[str, object]:
+    """A payload whose typed texts hold no secret; names and paths of the client stay as they are."""
+
+    def clean(value: object) -> object:
+        if isinstance(value, str):
+            return redact(value)
+        if isinstance(value, list):
+            return [clean(each) for each in value]
+        return {key: clean(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+    typed = {*SAID, "input", "output"}
+    return {key: clean(value) if key in typed else value for key, value in payload.items()}
 
 
 # -- What the client is told -----------------------------------------------------------------------------------

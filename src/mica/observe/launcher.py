@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 from mica import hook
+from mica.observe import redact
 
+MODULES = {"mica_hook": hook.__file__, "mica_redact": redact.__file__}
 LAUNCHER = """#!{python} -IS
 import sys
 sys.path.insert(0, {folder!r})
@@ -24,12 +26,14 @@ def write_launcher(folder: Path, *, python: str = sys.executable) -> Path:
     """Write `mica-hook` and what it imports into a folder; returns the launcher. It needs no mica any more."""
     folder = folder.absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    module = folder / "mica_hook.py"
-    new = module.with_suffix(".new")
-    shutil.copyfile(hook.__file__, new)
-    new.rename(module)
-    if python == sys.executable:  # another interpreter compiles it itself, the first time
-        py_compile.compile(str(module), doraise=True, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    for name, source in MODULES.items():
+        module = folder / f"{name}.py"
+        new = module.with_suffix(".new")
+        shutil.copyfile(source, new)
+        new.rename(module)
+        if python == sys.executable:  # another interpreter compiles it itself, the first time
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            py_compile.compile(str(module), doraise=True, invalidation_mode=mode)
     launcher = folder / "mica-hook"
     launcher.write_text(LAUNCHER.format(python=python, folder=str(folder)), encoding="utf-8")
     launcher.chmod(0o755)
