@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mica.llm.prices import prices
 from mica.model import EventId
-from mica.select.replaying import Guess, Predicted, Replay, bins, interval, replay, saved, spent, together
+from mica.select.replaying import Guess, Predicted, Replay, bins, interval, latest_of, replay, saved, spent, together
 from mica.walks import Answer, Operation, Step, Walk
 
 BEGIN = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -188,6 +188,6 @@ def test_accounts_of_projects_add_up() -> None:
 def test_only_the_latest_are_judged_and_all_are_learned_from() -> None:
     """A-40: a first look is bounded, and no poorer in what it knows."""
     walks = [walk(number, "read a.py 10 c1") for number in range(5)]
-    told = replay(walks, Frequent(), prices=prices(), shape=str, latest=1)
+    told = replay(walks, Frequent(), prices=prices(), shape=str, judged=latest_of(walks, 1))
     assert [row.task for row in told.rows] == ["task-4"]
     assert told.rows[0].offered[0].path == "a.py"

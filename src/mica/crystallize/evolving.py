@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -31,6 +31,10 @@ class Evolution(msgspec.Struct, frozen=True, kw_only=True):
     cooling: tuple[str, ...] = ()  # soon archived, or suspended
     archived: tuple[str, ...] = ()  # that had a name
     suspended: tuple[str, ...] = ()
+    drifted: dict[str, tuple[str, ...]] = {}  # what led to new versions, by name
+    measured: tuple[str, ...] = ()  # whose saving is known anew
+    published: tuple[str, ...] = ()  # files that were written
+    withdrawn: tuple[str, ...] = ()  # and that were removed
     merged: int = 0  # keys that other trails stand for
 
 
@@ -82,9 +86,15 @@ def to_refresh(trails: Iterable[Trail]) -> list[Trail]:
 
 
 def evolution(
-    trails: Sequence[Trail], *, at: datetime, crystallized: Sequence[str] = (), refreshed: Sequence[str] = ()
+    trails: Sequence[Trail],
+    *,
+    at: datetime,
+    crystallized: Sequence[str] = (),
+    refreshed: Sequence[str] = (),
+    drifted: Mapping[str, tuple[str, ...]] | None = None,
+    measured: Sequence[str] = (),
 ) -> Evolution:
-    """The report of trails as they are seen at a moment, after so many were crystallized and refreshed."""
+    """The report of trails as they are seen at a moment, after so many were crystallized, refreshed and measured."""
     best = ranked(trails)
 
     def names(*states: str, named: bool) -> tuple[str, ...]:
@@ -99,6 +109,8 @@ def evolution(
         hot=names("hot", named=False),
         crystallized=tuple(crystallized),
         refreshed=tuple(refreshed),
+        drifted=dict(drifted or {}),
+        measured=tuple(measured),
         cooling=names("cooling", named=True),
         archived=names("archived", named=True),
         suspended=tuple(trail.name for trail in best if trail.suspended is not None)[:LISTED_MAX],

@@ -63,6 +63,7 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     exact: str = ""
     walks: tuple[EventId, ...] = ()  # whose prompts its name and description are made of
+    renamed: tuple[tuple[str, str], ...] = ()  # files that its steps followed: old name, new name
 
     @property
     def cites(self) -> frozenset[EventId]:
@@ -123,6 +124,18 @@ def _name(event: Event, found: dict[str, Said], owner: dict[str, str], retracted
     )
     found[said.key] = said
     owner |= dict.fromkeys((said.key, key, *said.keys), said.key)
+
+
+def renamed_in(events: Iterable[Event]) -> dict[str, str]:
+    """Files that trails followed to another name, by the name that they had."""
+    found: dict[str, str] = {}
+    for event in events:
+        if event.name == CRYSTALLIZED and event.data.get("renamed"):
+            with suppress(msgspec.DecodeError):
+                for old, new in msgspec.json.decode(event.body, type=Naming).renamed:
+                    found.pop(new, None)  # the name is in use again
+                    found = {then: new if now == old else now for then, now in found.items()} | {old: new}
+    return found
 
 
 async def naming(store: Store, identifiers: Iterable[EventId]) -> list[Event]:

@@ -18,7 +18,7 @@ import msgspec
 from mica.crystallize.mining import WHOLE_MAX, Found, merged, mined, normalised
 from mica.crystallize.ranges import steps_of
 from mica.crystallize.shapes import HEAD_CHARACTERS, prompt_terms, shape_of, slug_of
-from mica.crystallize.telling import Said, said_in
+from mica.crystallize.telling import Said, renamed_in, said_in
 from mica.model import Event, EventId
 from mica.settings import TrailSettings
 from mica.trails import STEPS_MAX, USED, Figures, Trail, exact_key, key_of, stands_for, walked
@@ -59,14 +59,14 @@ def ending_of(walk: Walk) -> Ending | None:
     return ENDINGS.get(walk.outcome, committed)
 
 
-def run_of(walk: Walk) -> Run:
-    """What is learned from a walk; files outside of the project are not."""
+def run_of(walk: Walk, renamed: Mapping[str, str] | None = None) -> Run:
+    """What is learned from a walk; files outside of the project are not. `renamed` are files that have another name."""
     named = ((normalised(path), path) for path in walk.touched)
-    renamed = {path: name for name, path in named if name is not None}
+    names = {path: (renamed or {}).get(name, name) for name, path in named if name is not None}
     steps = tuple(
-        msgspec.structs.replace(step, path=renamed[step.path])
+        msgspec.structs.replace(step, path=names[step.path])
         for step in walk.steps
-        if step.path in renamed and not step.failed
+        if step.path in names and not step.failed
     )
     return Run(
         id=walk.id,
@@ -75,7 +75,7 @@ def run_of(walk: Walk) -> Run:
         agent=walk.agent,
         prompt=walk.prompt[:HEAD_CHARACTERS],
         task=walk.task,
-        paths=tuple(dict.fromkeys(renamed.values())),
+        paths=tuple(dict.fromkeys(names.values())),
         steps=steps,
         ending=ending_of(walk),
     )
@@ -89,12 +89,18 @@ def learned(walks: Iterable[Walk], told: Iterable[Event] = (), *, gates: TrailSe
     latest = sorted(walks, key=lambda walk: (walk.at, walk.id))[-WALKS_MAX:]
     events = sorted(told, key=lambda event: event.place)
     said = said_in(events)
-    walked_runs = list(map(run_of, latest))
+    renamed = renamed_in(events)
+    walked_runs = [run_of(walk, renamed) for walk in latest]
     sets = _sets(walked_runs, said, gates=gates)
     runs, uses = _used(walked_runs, events)
     named: list[Said | None] = [*said, *[None] * (len(sets) - len(said))]
     known = [_known(found, walked_runs, each) for found, each in zip(sets, named, strict=True)]
     owner = {key: place for place, (_, keys) in reversed(list(enumerate(known))) for key in keys}
+    # A set whose own key a named trail has is that trail, with a file that it lost since.
+    taken = {place: owner[known[place][1][0]] for place in range(len(said), len(sets))}
+    lost = {place: whole for place, whole in taken.items() if whole < len(said)}
+    for place, whole in lost.items():
+        sets[whole] = msgspec.structs.replace(sets[whole], walks=sets[whole].walks | sets[place].walks)
     by_use: defaultdict[int, set[int]] = defaultdict(set)
     used_at: dict[int, datetime] = {}
     for key, run, at in uses:
@@ -109,6 +115,7 @@ def learned(walks: Iterable[Walk], told: Iterable[Event] = (), *, gates: TrailSe
     moved = [
         msgspec.structs.replace(trail, last_at=max(trail.last_at, used_at.get(place, trail.last_at)))
         for place, trail in enumerate(built)
+        if place not in lost
     ]
     trails = sorted(moved, key=lambda each: (not each.version, -each.runs, -each.successes, each.first_at, each.key))
     return _named(trails)

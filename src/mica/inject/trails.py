@@ -10,11 +10,12 @@ from typing import Protocol
 
 import msgspec
 
+from mica.crystallize.drifting import Drift, drift_of
 from mica.crystallize.evolving import Evolution, Stats, evolution, stats_of, to_crystallize, to_refresh
 from mica.crystallize.mining import normalised
 from mica.crystallize.trails import ending_of, learned, run_of
 from mica.errors import InvalidInput, UnknownTrail
-from mica.inject.commands import Destination, publish
+from mica.inject.commands import Destination, command_text, publish
 from mica.inject.commands import Outcome as Published
 from mica.inject.loading import Loaded, loaded_trail
 from mica.inject.publishing import Publication, Republished, publications_in, republished
@@ -22,6 +23,7 @@ from mica.model import EMPTY, MARK, RETRACTED, Clock, EventId, EventQuery, Ref
 from mica.observe.context import Here
 from mica.observe.emitter import Emit
 from mica.observe.redact import redact
+from mica.select.measuring import measured
 from mica.select.trails import CHOICES, Choice, choose
 from mica.settings import TrailSettings
 from mica.store.protocol import Store
@@ -30,6 +32,7 @@ from mica.trails import (
     CRYSTALLIZED,
     EVOLVED,
     LEARNING,
+    MEASURED,
     OFFERED,
     PUBLISHED,
     RENAMED,
@@ -54,11 +57,13 @@ from mica.walks import COMMAND, OUTCOME, OUTCOMES, TURN, Outcome, Step, Walk, wa
 RESERVED = ("help", "explore", "handoff")  # commands and skills that are there without any trail
 LOADED_TOKENS = 2_000  # of files, unless somebody says how much
 EVENTS_MAX = 500_000  # the latest, that walks are read from; 10,000 walks have fewer
+MEASURED_MAX = 20  # trails whose saving an evolution looks at, the best first: each is learned again
 FRESH_EVENTS_MAX = 50_000  # a log of so many is learned whenever somebody asks; of a longer one, once a day
 LEARNED_FROM = (MARK, RETRACTED, COMMAND, TURN, OUTCOME, "file.read", "file.edit", "file.create")
 COUNTED_FROM = (*LEARNED_FROM, "file.search", "file.list")
 
 
+Names = list[str]
 Found = list[Trail]  # within the class, `list` is a verb
 Choices = list[Choice]
 Outcomes = list[Published]
@@ -341,13 +346,17 @@ class Trails:
         self._emit()(LEARNING, {"on": on}, origin="user")
         await self._stored()
 
-    async def evolve(self) -> Evolution:
+    async def evolve(self, *, root: Path | None = None) -> Evolution:
         """What is done each day: learn, merge, crystallize what passes the gate, refresh, let the rest cool; a report.
 
-        Nothing is changed while learning is switched off. Repeating it changes nothing.
+        With a working tree, a crystallized trail whose lines moved, or whose files were renamed or are gone, gets a new
+        version; one of which nothing is left is suspended. What trails saved is measured. Nothing is changed while
+        learning is switched off. Repeating it changes nothing.
         """
         crystallized: list[str] = []
         refreshed: list[str] = []
+        drifted: dict[str, tuple[str, ...]] = {}
+        measured_now: list[str] = []
         if await self.is_learning():
             await self.learn()
             trails = await self._all(TrailQuery(limit=None))
@@ -360,11 +369,54 @@ class Trails:
                 refreshed.append(trail.name)
             if crystallized or refreshed:
                 await self.learn()
+            drifted = {} if root is None else await self._follow(root)
+            measured_now = await self._measure()
+            if drifted or measured_now:
+                await self.learn()
         trails = await self._all(TrailQuery(limit=None))
-        report = evolution(trails, at=self._clock(), crystallized=crystallized, refreshed=refreshed)
-        if crystallized or refreshed:
+        report = evolution(
+            trails,
+            at=self._clock(),
+            crystallized=crystallized,
+            refreshed=[*refreshed, *(name for name in drifted if name not in refreshed)],
+            drifted=drifted,
+            measured=measured_now,
+        )
+        if crystallized or refreshed or drifted:
             self._emit()(EVOLVED, msgspec.to_builtins(report), origin="tool")
         return report
+
+    async def _follow(self, root: Path) -> dict[str, tuple[str, ...]]:
+        """Make new versions of the trails whose files are not where they were; returns what led to each, by name."""
+        found: dict[str, tuple[str, ...]] = {}
+        for trail in ranked(await self._all(TrailQuery(limit=None))):
+            if trail.state != "crystallized":
+                continue
+            drift = await asyncio.to_thread(drift_of, trail, root=root, now=self._clock())
+            if drift is None:
+                continue
+            found[trail.name] = drift.reasons
+            if drift.steps:
+                self._crystallize(trail, slug=trail.slug, by=trail.by or "rule", drift=drift)
+            else:
+                told = {"key": trail.key, "reason": f"nothing of it is left: {drift.reasons[0]}"}
+                self._emit()(SUSPENDED, told, origin="tool")
+        return found
+
+    async def _measure(self) -> Names:
+        """Record what crystallized trails saved, where that is known and was not told yet; returns their names."""
+        trails = [each for each in ranked(await self._all(TrailQuery(limit=None))) if each.state == "crystallized"]
+        if not trails:
+            return []
+        walks = await self._walks(COUNTED_FROM)
+        told = await self._store.events(EventQuery(names=TOLD, limit=None))
+        found: Names = []
+        for trail in trails[:MEASURED_MAX]:
+            now = await asyncio.to_thread(measured, trail, walks, told, gates=self._gates, render=command_text)
+            if now is not None and now != trail.measured:
+                self._emit()(MEASURED, {"key": trail.key, **msgspec.structs.asdict(now)}, origin="tool")
+                found.append(trail.name)
+        return found
 
     # -- Within -----------------------------------------------------------------------------------------------
 
@@ -409,18 +461,21 @@ class Trails:
         await self.learn()
         return await self._known(trail.key)
 
-    def _crystallize(self, trail: Trail, *, slug: str, by: By) -> None:
+    def _crystallize(self, trail: Trail, *, slug: str, by: By, drift: Drift | None = None) -> None:
+        steps = trail.steps if drift is None else drift.steps
+        own = key_of(step.pattern or step.path for step in steps)
         data = {
             "key": trail.key,
-            "keys": trail.merged,
+            "keys": (*trail.merged, own) if own not in (trail.key, *trail.merged) else trail.merged,
             "slug": slug,
             "shape": trail.shape,
             "description": trail.description,
             "by": by,
             "version": trail.version + 1,
-            "exact": trail.exact,
+            "exact": exact_key(steps),
             "walks": trail.walks,
-            "steps": msgspec.to_builtins(trail.steps),
+            "steps": msgspec.to_builtins(steps),
+            "renamed": () if drift is None else drift.renamed,
         }
         self._emit()(CRYSTALLIZED, data, origin="user" if by == "user" else "tool")
 

@@ -12,7 +12,7 @@ import heapq
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from statistics import median
 from typing import Protocol
@@ -176,22 +176,21 @@ def replay(
     *,
     prices: Prices,
     shape: Callable[[str], str],
-    latest: int | None = None,
+    judged: Collection[EventId] | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> Replay:
     """Predict every task with the past alone. A task is learned when its last event ended, not when it was asked.
 
-    With `latest`, only so many of the last tasks are judged; the others are learned from all the same.
+    With `judged`, only those tasks are predicted; the others are learned from all the same.
     """
     rows: list[Row] = []
     guesses: list[tuple[float, bool]] = []
     running: list[tuple[datetime, int, Walk]] = []
     ordered = sorted(walks, key=lambda walk: (walk.at, walk.id))
-    judged_from = 0 if latest is None else len(ordered) - latest
     for number, walk in enumerate(ordered):
         while running and running[0][0] <= walk.at:
             predictor.learn(heapq.heappop(running)[2])
-        if walk.prompt and walk.steps and number >= judged_from:
+        if walk.prompt and walk.steps and (judged is None or walk.id in judged):
             predicted = predictor.predict(walk)
             needed = frozenset(walk.touched)
             if needed:
@@ -199,7 +198,17 @@ def replay(
             rows.append(_row(walk, predicted, prices=prices, shape=shape(walk.prompt)))
         heapq.heappush(running, (walk.ended_at, number, walk))
         on_progress(number + 1)
+    for _, _, walk in sorted(running):
+        predictor.learn(walk)
     return account(rows, guesses, prices_at=prices.at)
+
+
+def latest_of(walks: Iterable[Walk], count: int | None) -> frozenset[EventId] | None:
+    """The last so many tasks; None for all."""
+    if count is None:
+        return None
+    ordered = sorted(walks, key=lambda walk: (walk.at, walk.id))
+    return frozenset(walk.id for walk in ordered[max(0, len(ordered) - count) :])
 
 
 def together(told: Sequence[Replay]) -> Replay:

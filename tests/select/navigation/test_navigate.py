@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import mica
+from mica.select.navigation.navigating import learned_file, load_learned
 from mica.testing import HandClock
 
 FILES = {
@@ -176,6 +177,31 @@ async def test_tasks_teach_what_signals_are_worth(
         after = (await memory.navigate("charged twice", root=root))[0]
         assert after.path == before.path == "billing/invoice.py"
         assert after.probability != before.probability
+
+
+async def test_what_is_imported_late_teaches_too(
+    home: mica.Settings, root: Path, tmp_path: Path, clock: HandClock
+) -> None:
+    """A-16: a transcript may be older than what has taught already; it is asked with its own past, and counts once."""
+    async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
+        early = clock()
+        clock.move(days=2)
+        turn(memory, clock, "s1", "customers are charged twice on an invoice", "billing/invoice.py")
+        clock.move(hours=1)
+        assert await memory.learn_navigation(root=root) == 1
+        first = load_learned(learned_file(home.home, space=memory.space))
+        for number in range(3):
+            step = {"path": "auth/session.py", "operation": "read"}
+            memory.walk("the login loses its cookie", [step], session="old", at=early + timedelta(hours=number))
+
+        assert await memory.learn_navigation(root=root) == 3
+        assert await memory.learn_navigation(root=root) == 0
+
+        second = load_learned(learned_file(home.home, space=memory.space))
+        assert first is not None
+        assert second is not None
+        assert second.model.tasks > first.model.tasks
+        assert (len(first.taught), len(second.taught)) == (1, 4)
 
 
 @pytest.mark.parametrize("on", [True, False])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 
 import msgspec
 
@@ -65,7 +64,7 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     model: Model
     tenths: Tenths = Tenths()
     worth: Worth = Worth()
-    until: datetime | None = None  # when the last task was asked that has taught
+    taught: tuple[int, ...] = ()  # the tasks that did, as numbers
 
     @property
     def weights(self) -> Weights:

@@ -97,7 +97,12 @@ class Navigator:
         model, tenths = self.learned.model, self.learned.tenths
         rows = lesson(asked.candidates, by_hand(asked.signals), needed, scales=model.scales)
         outcomes = [(predicted, path in needed) for path, predicted in asked.predicted[:CHECKED]]
-        return Learned(model=learned(model, rows), tenths=tenths.with_outcomes(outcomes), worth=self.learned.worth)
+        return Learned(
+            model=learned(model, rows),
+            tenths=tenths.with_outcomes(outcomes),
+            worth=self.learned.worth,
+            taught=self.learned.taught,
+        )
 
     def taught_worth(self, kind: str, best: float, saved_tokens: int) -> None:
         """Count what a list of paths would have saved for a task."""

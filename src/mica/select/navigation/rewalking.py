@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from binascii import crc32
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -23,11 +24,12 @@ from mica.select.navigation.past import Task
 from mica.select.navigation.places import Place
 from mica.select.navigation.signals import Question
 from mica.select.navigation.tree import Document
-from mica.select.replaying import Guess, Predicted, Replay, replay, saved
+from mica.select.replaying import Guess, Predicted, Replay, latest_of, replay, saved
 from mica.tokens import about
 from mica.walks import Walk, walks_of
 
 TAUGHT_MAX = 300  # tasks, the latest, of which is learned what signals are worth: some twenty seconds of a night
+KNOWN_MAX = 50_000  # tasks that are known to have taught
 GUESSES = 80  # files of one task whose probability is checked
 
 
@@ -79,6 +81,8 @@ class Rewalking:
             for step in walk.steps:
                 if step.operation != "list" and not step.failed and step.path not in self.navigator.tree:
                     self.navigator.tree.put(step.path, Document())
+        if walk.id not in self._asked:
+            self._sessions.begin(walk)  # not predicted; later prompts of its session know of it all the same
         asked, kind, could = self._asked.pop(walk.id, (None, "open", []))
         if could:
             tokens, _ = saved(walk, [place.path for place in could])
@@ -108,7 +112,8 @@ def rewalked(
         trees, missing = None, {"git": f"{root} has no git history; only files that were once opened can be offered"}
     try:
         predictor = Rewalking(trees, render=render)
-        told = replay(walks, predictor, prices=prices, shape=verb_class, latest=latest, on_progress=on_progress)
+        judged = latest_of(walks, latest)
+        told = replay(walks, predictor, prices=prices, shape=verb_class, judged=judged, on_progress=on_progress)
     finally:
         if trees is not None:
             trees.close()
@@ -127,29 +132,36 @@ def relearned(
 ) -> tuple[Learned, int]:
     """What tasks have taught of signals, probabilities and lists, and how many were new since `before`.
 
-    Each is asked as if for the first time, over the files as they were. Of many new ones the latest count. One that may
-    still go on is left for the next time.
+    Each is asked as if for the first time, over the files as they were, also one that is older than others which taught
+    before it: a transcript may come late. Of many new ones the latest count. One that may still go on is left for the
+    next time.
     """
     over = [walk for walk in walks_of(events) if walk.ended_at <= now - IDLE]
     walks = [walk for walk in over if walk.prompt and walk.touched]
-    since = before.until if before is not None and before.model.fits() else None
-    new = sum(since is None or walk.at > since for walk in walks)
+    before = before if before is not None and before.model.fits() else None
+    known = frozenset(() if before is None else before.taught)
+    new = [walk for walk in walks if number_of(walk.id) not in known]
+    judged = latest_of(new, limit) or frozenset()
     try:
         trees = None if root is None else PastTrees(root)
     except (OSError, subprocess.SubprocessError):
         trees = None
     try:
         predictor = Rewalking(trees, render=render)
-        if before is not None and since is not None:
+        if before is not None:
             predictor.navigator.learned = before
-        taught = min(new, limit)
-        if taught:
-            replay(walks, predictor, prices=prices, shape=verb_class, latest=taught)
+        if judged:
+            replay(walks, predictor, prices=prices, shape=verb_class, judged=judged)
     finally:
         if trees is not None:
             trees.close()
-    until = max((walk.at for walk in walks), default=since)
-    return msgspec.structs.replace(predictor.navigator.learned, until=until), taught
+    taught = (*known, *(number_of(walk.id) for walk in new))[-KNOWN_MAX:]
+    return msgspec.structs.replace(predictor.navigator.learned, taught=taught), len(judged)
+
+
+def number_of(task: EventId) -> int:
+    """A short name for a task. Of two that share one, which happens once in a hundred thousand, one teaches nothing."""
+    return crc32(task.encode())
 
 
 def _guess(place: Place) -> Guess:
