@@ -35,7 +35,9 @@ PARTS = (
     "/events/rows?bundle=full&names=mark",
     "/briefs/list",
     "/briefs/arms",
-    "/sources/list",
+    "/sources/answered",
+    "/sources/declared",
+    "/sources/gathered?concept=judgment:code_review:1",
     "/status/space",
     "/status/errors",
     "/status/uncovered",
@@ -92,7 +94,8 @@ async def test_every_page_of_an_empty_space_says_what_to_do(client: httpx2.Async
         "/admin/patterns/evolution": "Nothing has evolved yet",
         "/events/rows": "No event yet",
         "/briefs/list": "mica brief",
-        "/sources/list": "No source was asked yet",
+        "/sources/answered": "No source was asked yet",
+        "/sources/declared": "No source of yours is declared",
         "/status/space": "this space is empty",
     }.items():
         assert words in said[address], address

@@ -365,3 +365,33 @@ async def test_a_purged_event_is_shown_without_its_content(memory: mica.Memory) 
     row = events.row_of(await memory.event(mark.id))
     assert row.said == "purged"
     assert msgspec.json.encode(row).find(b"discounts") == -1
+
+
+async def test_sources_tell_health_latency_coherence_conflicts_and_what_it_all_took(empty: mica.Memory) -> None:
+    """C-20."""
+
+    def broken(concept: object) -> object:
+        raise ValueError("the reviews are away")
+
+    said = [{"key": "verdict", "text": "approved", "value": "yes", "confidence": 0.9, "at": NOW.isoformat()}]
+    other = [{"key": "verdict", "text": "rejected", "value": "no", "confidence": 0.8, "at": NOW.isoformat()}]
+    empty.register("board", lambda concept: said, rank=10)
+    empty.register("mail", lambda concept: other, rank=40)
+    empty.register("reviews", broken, rank=50)
+    for _ in range(2):
+        await empty.defrag("judgment:code_review:7", deadline_s=20)
+
+    found = await sources.sources(empty)
+    declared = await sources.declared(empty)
+    account = await sources.gathered(empty, "judgment:code_review:7")
+
+    by_name = {each.name: each for each in found.answered}
+    assert found.sums.gathers == 2
+    assert found.sums.conflicts == sum(each.conflicts for each in found.gathers) >= 1
+    assert found.sums.milliseconds == sum(each.latency_ms for each in found.gathers) > 0
+    assert found.sums.coherence is not None
+    assert by_name["board"].lines >= 1
+    assert "reviews are away" in by_name["reviews"].reason
+    assert {each.health.source: each.rank for each in declared} == {"board": 10, "mail": 40, "reviews": 50}
+    assert [(each.source, each.against) for each in account.conflicts] == [("mail", "board")]
+    assert (await sources.sources(empty)).sums.gathers == 2  # what a person looks at is not recorded

@@ -36,11 +36,11 @@
       const chosen = element.dataset.way === undefined || element.dataset.way === "" ? null : Number(element.dataset.way);
       const on = (spot) => (chosen === null ? (spot.trails || []).length > 0 : (spot.trails || []).includes(chosen));
       const most = Math.max(1, ...leaves(data.spots).map((spot) => (spot.trails || []).length));
-      const weight = (spot) => (chosen === null ? 0.25 + 0.75 * (spot.trails.length / most) : 1);
+      const weight = (spot) => (chosen === null ? 0.2 + 0.6 * (spot.trails.length / most) : 0.8);
       const node = (spot) => spot.children ? { name: spot.name, path: spot.path, value: spot.value, children: spot.children.map(node) } : {
         name: spot.name, path: spot.path, value: spot.value, tokens: spot.tokens || 0, trails: spot.trails || [],
         itemStyle: { color: on(spot) ? mixed(tones.accent, tones.surface, weight(spot)) : mixed(tones["line-strong"], tones.surface, 0.55) },
-        label: { color: on(spot) && weight(spot) > 0.55 ? tones.surface : tones.ink },
+        label: { color: on(spot) && weight(spot) > 0.5 ? tones.surface : tones.ink },
       };
       return {
         textStyle: { fontFamily: font }, aria: { enabled: true },
@@ -57,11 +57,12 @@
     },
 
     timeline(data, tones) {
+      const depths = [...Array(1 + Math.max(...data.map((point) => point.value[1]))).keys()];
       return {
-        textStyle: { fontFamily: font }, aria: { enabled: true }, tooltip: { ...tip(tones), formatter: ({ data: point }) => `${point.name}\n${point.said}\n+${point.value[0]} s` },
-        grid: { left: 8, right: 16, top: 8, bottom: 8, containLabel: true },
-        xAxis: { type: "value", min: 0, axisLine: { lineStyle: { color: tones["line-strong"] } }, axisLabel: { color: tones["ink-3"], formatter: "{value} s" }, splitLine: { lineStyle: { color: tones.line } } },
-        yAxis: { type: "value", inverse: true, minInterval: 1, name: "", axisLabel: { color: tones["ink-3"], formatter: (depth) => `depth ${depth}` }, axisLine: { show: false }, splitLine: { show: false } },
+        textStyle: { fontFamily: font }, aria: { enabled: true }, tooltip: { ...tip(tones), formatter: ({ data: point }) => [point.name, point.said, `+${point.value[0]} s`].filter(Boolean).join("\n") },
+        grid: { left: 8, right: 24, top: 8, bottom: 8, containLabel: true },
+        xAxis: { type: "value", min: 0, position: "bottom", axisLine: { show: true, onZero: false, lineStyle: { color: tones["line-strong"] } }, axisLabel: { color: tones["ink-3"], formatter: "{value} s" }, splitLine: { lineStyle: { color: tones.line } } },
+        yAxis: { type: "category", inverse: true, data: depths.map((depth) => `depth ${depth}`), axisLabel: { color: tones["ink-3"] }, axisLine: { show: false }, axisTick: { show: false }, splitLine: { show: false } },
         series: [{ type: "scatter", symbolSize: (_, point) => (point.data.asked ? 14 : 9), data: data.map((point) => ({ ...point, itemStyle: { color: point.error ? tones.bad : point.asked ? tones.accent : tones.session, opacity: 0.85 } })) }],
       };
     },

@@ -1,51 +1,210 @@
-"""Sources: what briefs were gathered from lately, and what could not answer."""
+"""Sources: who answers, how soon, how far they agree, what was answered for by the cache, and what it all took."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
+from mica.inject.gathered import GATHERED, Defragged
 from mica.inject.receipts import BRIEF
 from mica.memory import Memory
-from mica.model import EventQuery
+from mica.model import Event, EventId, EventQuery
+from mica.select.sources.registry import Health
 from mica.web.views.briefs import receipt_of
 
 BRIEFS_READ = 200  # the latest
+GATHERS_READ = 400
+LISTED = 20  # gathers
 
 
 class Answered(msgspec.Struct, kw_only=True):
-    """What a source contributed to the latest briefs."""
+    """What a source gave to the latest briefs and gathers."""
 
     name: str
-    briefs: int = 0  # that it had a line in
-    lines: int = 0
-    missed: int = 0  # briefs in which it could not answer
+    asked: int = 0
+    lines: int = 0  # that agents were told in its words
+    cached: int = 0  # times that its earlier answer served
+    missed: int = 0  # times that it could not answer
     reason: str = ""  # the last time
     last_at: datetime | None = None
 
 
-class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answered the latest briefs, the most lines first."""
+class Gather(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to all sources, and what it took."""
 
-    answered: tuple[Answered, ...]
-    briefs: int
+    id: EventId
+    position: int | None
+    at: datetime
+    concept: str
+    coherence: float | None
+    fragments: int
+    conflicts: int
+    asked: tuple[str, ...]
+    cached: tuple[str, ...]
+    missing: dict[str, str]
+    latency_ms: float
+    tokens: int
+    dollars: float
+
+
+class Sums(msgspec.Struct, frozen=True, kw_only=True):
+    """What the latest gathers took and gave, all in all (C-20)."""
+
+    gathers: int = 0
+    tokens: int = 0
+    milliseconds: float = 0.0
+    dollars: float = 0.0
+    conflicts: int = 0
+    coherence: float | None = None  # in the mean, of those in which somebody spoke
+    cached: float | None = None  # of all answers, those from the cache
+    median_ms: float | None = None
+    slow_ms: float | None = None  # of twenty, one takes longer
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """Everyone who answered lately, the most lines first, and the latest gathers, the latest first."""
+
+    answered: tuple[Answered, ...] = ()
+    briefs: int = 0
+    gathers: tuple[Gather, ...] = ()
+    sums: Sums = Sums()
+    declared: int = 0
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """A source that the settings or a program declare, and whether it answers now."""
+
+    health: Health
+    rank: int
+    concepts: tuple[str, ...]
+    is_live: bool
+    ttl_s: float | None
+    hanging: int
+
+
+class _Fragment(msgspec.Struct):
+    source: str = ""
+
+
+class _Gathered(msgspec.Struct):
+    concept: str
+    coherence: float | None = None
+    fragments: tuple[_Fragment, ...] = ()
+    conflicts: int = 0
+    missing: dict[str, str] = {}
+    latency_ms: float = 0.0
+    tokens: int = 0
+    dollars: float = 0.0
+    asked: tuple[str, ...] = ()
+    cached: tuple[str, ...] = ()
 
 
 async def sources(memory: Memory) -> Sources:
-    """What each source gave to the latest briefs."""
-    events = await memory.events(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
-    receipts = [found for event in events if (found := receipt_of(event)) is not None]
+    """What each source gave to the latest briefs and gathers."""
     known: dict[str, Answered] = {}
+    receipts = [
+        found
+        for event in await memory.events(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
+        if (found := receipt_of(event)) is not None
+    ]
     for receipt in receipts:
         for name, lines in receipt.sources:
-            source = known.setdefault(name, Answered(name=name))
-            source.briefs += 1
-            source.lines += lines
-            source.last_at = receipt.at
+            _count(known, name, at=receipt.at, lines=lines)
         for name, reason in receipt.missing.items():
-            source = known.setdefault(name, Answered(name=name))
-            source.missed += 1
-            source.reason = reason
+            _miss(known, name, reason)
+    told = await memory.events(EventQuery(names=(GATHERED,), limit=GATHERS_READ))
+    gathers = [gather for event in told if (gather := _gathered(event, known)) is not None]
     ordered = sorted(known.values(), key=lambda each: (-each.lines, each.name))
-    return Sources(answered=tuple(ordered), briefs=len(receipts))
+    return Sources(
+        answered=tuple(ordered),
+        briefs=len(receipts),
+        gathers=tuple(reversed(gathers[-LISTED:])),
+        sums=summed(gathers),
+        declared=len(memory.sources),
+    )
+
+
+def _gathered(event: Event, known: dict[str, Answered]) -> Gather | None:
+    """A gather by its receipt, counted for its sources; None for somebody else's event of this name."""
+    try:
+        told = msgspec.convert(event.data, _Gathered)
+    except msgspec.ValidationError:
+        return None
+    for name in told.asked:
+        said = sum(fragment.source == name for fragment in told.fragments)
+        _count(known, name, at=event.at, lines=said, cached=name in told.cached)
+    for name, reason in told.missing.items():
+        _miss(known, name, reason)
+    return Gather(
+        id=event.id,
+        position=event.position,
+        at=event.at,
+        concept=told.concept,
+        coherence=told.coherence,
+        fragments=len(told.fragments),
+        conflicts=told.conflicts,
+        asked=told.asked,
+        cached=told.cached,
+        missing=told.missing,
+        latency_ms=told.latency_ms,
+        tokens=told.tokens,
+        dollars=told.dollars,
+    )
+
+
+def _count(known: dict[str, Answered], name: str, *, at: datetime, lines: int, cached: bool = False) -> None:
+    source = known.setdefault(name, Answered(name=name))
+    source.asked += 1
+    source.lines += lines
+    source.cached += cached
+    source.last_at = at if lines else source.last_at
+
+
+def _miss(known: dict[str, Answered], name: str, reason: str) -> None:
+    source = known.setdefault(name, Answered(name=name))
+    source.missed += 1
+    source.reason = reason
+
+
+def summed(gathers: Sequence[Gather]) -> Sums:
+    """The sums over gathers."""
+    if not gathers:
+        return Sums()
+    agreed = [each.coherence for each in gathers if each.coherence is not None]
+    asked = sum(len(each.asked) for each in gathers)
+    times = sorted(each.latency_ms for each in gathers)
+    return Sums(
+        gathers=len(gathers),
+        tokens=sum(each.tokens for each in gathers),
+        milliseconds=sum(times),
+        dollars=sum(each.dollars for each in gathers),
+        conflicts=sum(each.conflicts for each in gathers),
+        coherence=sum(agreed) / len(agreed) if agreed else None,
+        cached=sum(len(each.cached) for each in gathers) / asked if asked else None,
+        median_ms=times[len(times) // 2],
+        slow_ms=times[min(len(times) - 1, int(0.95 * len(times)))],
+    )
+
+
+async def declared(memory: Memory) -> list[Declared]:
+    """Every source that is declared or registered, asked whether it is there."""
+    return [_declared(memory, health) for health in await memory.sources.health()]
+
+
+def _declared(memory: Memory, health: Health) -> Declared:
+    source = memory.sources[health.source].declared
+    return Declared(
+        health=health,
+        rank=source.rank,
+        concepts=source.concepts,
+        is_live=source.is_live,
+        ttl_s=source.ttl_s,
+        hanging=memory.sources.hanging(health.source),
+    )
+
+
+async def gathered(memory: Memory, concept: str) -> Defragged:
+    """One account of a concept, now. A preview: nobody is shown it, so nothing is recorded."""
+    return await memory.defrag(concept, deadline_s=2.0, is_preview=True)
