@@ -65,7 +65,8 @@ class TrailSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """When what agents walk becomes a trail, and when a trail fades. `docs/trails.md` says what the numbers do."""
 
     learn: bool = True  # from walks, once a day; `mica trails learn off` switches it for one space
-    auto: bool = True  # crystallize what passes the gate: it gets a name, nothing is written into the project
+    auto: bool = True  # crystallize what passes the gate: it gets a name
+    publish: bool = True  # after `mica install`, also a command in the project, which git is told to ignore
     runs: Annotated[int, msgspec.Meta(ge=1)] = 3  # that a candidate needs
     sessions: Annotated[int, msgspec.Meta(ge=1)] = 2  # in which they were
     hot: Share = 0.90  # of success, by a smoothed bound

@@ -7,11 +7,15 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import mica
 from mica.crystallize.anchors import content_hash
+from mica.inject.installing import Given, Record
+from mica.inject.publishing import withdraw
 from mica.model import EventQuery
+from mica.settings import TrailSettings
 from mica.testing import HandClock
 from mica.trails import MEASURED
 
@@ -36,6 +40,10 @@ class Project:
         subprocess.run(
             ["git", "-C", str(self.root), *identity, *words], check=True, capture_output=True, env=os.environ | date
         )
+
+    def status(self) -> str:
+        told = ["git", "-C", str(self.root), "status", "--porcelain"]
+        return subprocess.run(told, check=True, capture_output=True).stdout.decode()
 
     def commit(self, subject: str) -> None:
         self.git("add", "-A")
@@ -168,3 +176,66 @@ async def test_what_a_trail_saves_is_measured_from_tasks_after_it_was_named(
     assert after.measured is not None
     assert (after.measured.method, after.measured.sample) == ("two arms", 16)
     assert after.measured.saving == 930 - 2_020
+
+
+async def test_after_an_install_evolving_publishes_renews_and_withdraws(
+    tmp_path: Path, home: mica.Settings, memory: mica.Memory, project: Project
+) -> None:
+    """A-15, A-19, K-06: commands come, change and go by themselves, unseen by git; an uninstall removes them."""
+    memory.emit("session.started", {"cwd": str(project.root)})
+    exclude = project.root / ".git/info/exclude"
+    before = exclude.read_bytes()
+    assert (await memory.evolve()).published == ()  # nothing is installed
+    home.home.mkdir(parents=True, exist_ok=True)
+    record = Record(clients={"claude-code": Given(), "codex": Given()})
+    (home.home / "installed.json").write_bytes(msgspec.json.encode(record))
+
+    first = await memory.evolve()
+    (trail,) = await memory.trails.list(state="crystallized")
+    command = project.root / f".claude/commands/nav/{trail.slug}.md"
+    skill = project.root / f".agents/skills/nav-{trail.slug}/SKILL.md"
+
+    assert {str(command), str(skill)} <= set(first.published)
+    assert "auth/session.py:4-6" in command.read_text()
+    assert project.status() == ""
+    assert (await memory.evolve()).published == ()
+
+    project.write("auth/session.py", ["# new", "# lines", "", *BODY])
+    project.commit("Say more")
+    renewed = await memory.evolve()
+    assert str(command) in renewed.published
+    assert "auth/session.py:7-9" in command.read_text()
+
+    await memory.trails.suspend(trail.slug, reason="wrong")
+    gone = await memory.evolve()
+    assert {str(command), str(skill)} <= set(gone.withdrawn)
+    assert not command.exists()
+
+    await memory.trails.resume(trail.slug)
+    await memory.evolve()
+    assert command.exists()
+    assert withdraw(home.home) == []
+    assert not (project.root / ".claude").exists()
+    assert exclude.read_bytes() == before
+
+
+async def test_what_somebody_edited_or_switched_off_is_not_published_over(
+    tmp_path: Path, home: mica.Settings, clock: HandClock, memory: mica.Memory, project: Project
+) -> None:
+    """A-15, A-30: never over a hand-written file, and not at all where `[trails] publish` is off."""
+    memory.emit("session.started", {"cwd": str(project.root)})
+    home.home.mkdir(parents=True, exist_ok=True)
+    (home.home / "installed.json").write_bytes(msgspec.json.encode(Record(clients={"claude-code": Given()})))
+    (trail,) = await memory.trails.list(state="crystallized")
+    command = project.root / f".claude/commands/nav/{trail.slug}.md"
+    off = msgspec.structs.replace(home, trails=TrailSettings(publish=False))
+    async with mica.open(tmp_path / "space.db", settings=off, clock=clock) as silent:
+        assert (await silent.evolve()).published == ()
+
+    command.parent.mkdir(parents=True)
+    command.write_text("mine")
+    await memory.evolve()
+
+    assert command.read_text() == "mine"
+    assert withdraw(home.home) == []
+    assert command.read_text() == "mine"

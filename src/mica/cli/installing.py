@@ -19,6 +19,7 @@ from mica.inject.clients import CLIENTS
 from mica.inject.clients.pieces import Client, Machine
 from mica.inject.installing import Plan
 from mica.inject.lines import counted, harmless
+from mica.inject.publishing import withdraw
 from mica.observe.launcher import write_launcher
 from mica.observe.spool import register_command
 from mica.settings import load_settings
@@ -81,6 +82,8 @@ def uninstall(clients: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bo
         if not plan.record.clients:
             shutil.rmtree(machine.launcher.parent, ignore_errors=True)
             (machine.data / hook.COMMAND.decode()).unlink(missing_ok=True)
+            for sentence in withdraw(machine.data):
+                click.echo(f"mica: {sentence}", err=True)
 
     _carry_out(plan, chosen, machine, done, dry_run=dry_run, yes=yes, output=Output(as_json=as_json), notes=False)
 

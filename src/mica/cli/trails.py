@@ -268,11 +268,13 @@ async def publish_(memory: Memory, output: Output, *, into_project: bool, folder
 async def evolve(memory: Memory, output: Output) -> None:
     """What is done each day at three: learn, merge, crystallize what passes the gate, let the rest cool; a report.
 
+    Named trails follow their files, and what they saved is measured. After `mica install` they become commands of the
+    project, are renewed, and withdrawn as they fade; `[trails] publish = false` leaves that to `mica trails publish`.
     Without this command it is done by a server's clock, or by whoever is active next.
 
     Example: mica evolve
     """
-    report = await memory.trails.evolve()
+    report = await memory.evolve()
     output.show(msgspec.to_builtins(report), lambda console: _print_evolution(console, report))
 
 
@@ -345,7 +347,17 @@ def _print_stats(console: Console, found: Stats) -> None:
 def _print_evolution(console: Console, report: Evolution) -> None:
     states = ", ".join(f"{number} {state}" for state, number in sorted(report.states.items()))
     console.print(f"{counted(report.trails, 'trail')} for {counted(report.shapes, 'kind')} of task: {states or 'none'}")
-    for name in ("crystallized", "refreshed", "hot", "cooling", "suspended", "archived"):
+    for name in (
+        "crystallized",
+        "refreshed",
+        "measured",
+        "hot",
+        "cooling",
+        "suspended",
+        "archived",
+        "published",
+        "withdrawn",
+    ):
         if names := getattr(report, name):
             console.print(f"  {name}: {escape(', '.join(names))}", soft_wrap=True)
 

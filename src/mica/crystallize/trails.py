@@ -99,8 +99,8 @@ def learned(walks: Iterable[Walk], told: Iterable[Event] = (), *, gates: TrailSe
     # A set whose own key a named trail has is that trail, with a file that it lost since.
     taken = {place: owner[known[place][1][0]] for place in range(len(said), len(sets))}
     lost = {place: whole for place, whole in taken.items() if whole < len(said)}
-    for place, whole in lost.items():
-        sets[whole] = msgspec.structs.replace(sets[whole], walks=sets[whole].walks | sets[place].walks)
+    for part, whole in lost.items():
+        sets[whole] = msgspec.structs.replace(sets[whole], walks=sets[whole].walks | sets[part].walks)
     by_use: defaultdict[int, set[int]] = defaultdict(set)
     used_at: dict[int, datetime] = {}
     for key, run, at in uses:

@@ -36,6 +36,7 @@ _EXPLORE = """Find trails for: $ARGUMENTS
 4. If there is none, or none was wanted, search as you always do: what you open is observed and learned.
 """
 
+COMMANDS, AGENTS_SKILLS = ".claude/commands/nav", ".agents/skills"  # of a project
 SKILL = "nav-"  # before the slug: names of skills allow no colon
 Fate = Literal["written", "unchanged", "removed", "kept"]
 
@@ -50,7 +51,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
 
 def in_project(root: Path) -> Destination:
     """A project: `/nav:<slug>` for Claude Code, and skills for every client that reads them."""
-    return Destination(root=root, commands=".claude/commands/nav", skills=(".agents/skills", ".claude/skills"))
+    return Destination(root=root, commands=COMMANDS, skills=(AGENTS_SKILLS, ".claude/skills"))
 
 
 def in_folder(root: Path) -> Destination:
@@ -240,6 +241,16 @@ def refresh(trails: Iterable[Trail], destination: Destination) -> list[Outcome]:
         else:
             found.append(_remove(destination.root, path, dry_run=False))
     return found
+
+
+def take_away(destination: Destination) -> list[Outcome]:
+    """Remove everything that mica wrote. What a person edited is named, and kept."""
+    return [
+        _remove(destination.root, path, dry_run=False)
+        if is_ours(_read(destination.root / path) or "")
+        else Outcome(path=path, fate="kept", reason="edited by hand")
+        for path in _owned(destination)
+    ]
 
 
 def _present(destination: Destination) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +19,14 @@ from mica.errors import InvalidInput, UnknownTrail
 from mica.inject.commands import Destination, command_text, publish
 from mica.inject.commands import Outcome as Published
 from mica.inject.loading import Loaded, loaded_trail
-from mica.inject.publishing import Publication, Republished, publications_in, republished
+from mica.inject.publishing import (
+    Publication,
+    Republished,
+    destination_of,
+    publications_in,
+    remember,
+    republished,
+)
 from mica.model import EMPTY, MARK, RETRACTED, Clock, EventId, EventQuery, Ref
 from mica.observe.context import Here
 from mica.observe.emitter import Emit
@@ -308,6 +316,28 @@ class Trails:
             return await asyncio.to_thread(publish, held, destination, dry_run=dry_run)
         except OSError as error:
             raise InvalidInput(f"{destination.root} cannot be written: {error.strerror or error}") from error
+
+    async def keep_published(self, root: Path | None, clients: Collection[str], *, home: Path) -> Outcomes:
+        """Write, renew and withdraw commands where trails are published on this machine; returns what was changed.
+
+        After an install of these clients that is also the working tree, as soon as there is a trail to tell of.
+        """
+        held = await self.list(with_archived=True, limit=None)
+        places = [each.destination for each in await self.publications() if each.host == platform.node()]
+        own = None if root is None or not self._gates.publish else destination_of(root, clients)
+        if own is not None and own not in places and any(trail.version and trail.is_offered for trail in held):
+            await asyncio.to_thread(remember, own, home=home)
+            places.append(own)
+        done: Outcomes = []
+        for place in places:
+            with suppress(InvalidInput):  # a folder that cannot be written, or is not here any more
+                found = await self.publish(place) if place.root.is_dir() else []
+                done += [
+                    msgspec.structs.replace(each, path=str(place.root / each.path))
+                    for each in found
+                    if each.fate in ("written", "removed")
+                ]
+        return done
 
     async def publications(self) -> Sequence[Publication]:
         """Where commands and skills of this space were written."""

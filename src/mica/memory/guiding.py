@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from mica.errors import InvalidInput
 from mica.llm.prices import prices
 from mica.memory.crystallizing import Crystallizing
@@ -22,6 +24,7 @@ from mica.store.space import space_of
 from mica.walks import STARTED, WALKED, latest_directory
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
+    from mica.crystallize.evolving import Evolution
     from mica.inject.trails import Trails
     from mica.select.navigation.navigating import Navigating
     from mica.select.navigation.places import Places
@@ -155,8 +158,28 @@ class Guiding(Crystallizing):
             gates=self._settings.trails,
         )
 
+    async def evolve(self) -> Evolution:
+        """What is done each day: trails are learned, named, followed and measured (`Trails.evolve`), and published.
+
+        After `mica install`, trails that pass the gate become commands in the working tree, are renewed as they change
+        and withdrawn as they fade; the same holds wherever somebody published them by hand.
+        """
+        from mica.inject.installing import read_record
+
+        root = await self._worked_in()
+        report = await self.trails.evolve(root=root)
+        if self._kept is None:
+            return report
+        clients = await asyncio.to_thread(read_record, self._kept)
+        done = await self.trails.keep_published(root, list(clients.clients), home=self._kept)
+        return msgspec.structs.replace(
+            report,
+            published=tuple(each.path for each in done if each.fate == "written"),
+            withdrawn=tuple(each.path for each in done if each.fate == "removed"),
+        )
+
     async def _evolve(self) -> int:
-        report = await self.trails.evolve()
+        report = await self.evolve()
         if await self.trails.is_learning():
             await self.learn_navigation(limit=TAUGHT_DAILY)
         return len(report.crystallized) + len(report.refreshed)

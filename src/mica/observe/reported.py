@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from mica.errors import InvalidEvent, InvalidInput
-from mica.model import MARK, Context, Event, event_id, make_event, sequence_named, writer_named
+from mica.model import MARK, Context, Event, Origin, event_id, make_event, sequence_named, writer_named
 from mica.observe.redact import redact
 from mica.walks import OUTCOME, Outcome, fields_of, workflow_task
 
@@ -81,7 +81,7 @@ def _events(line: bytes, *, now: datetime) -> list[Event]:
     def follow(name_of: str, data: Mapping[str, object], *, failed: bool) -> None:
         identifier = event_id(WRITER, sequence_named(f"{name}:{len(events)}"))
         after = at + timedelta(microseconds=len(events))  # in the order in which they are told
-        origin = "user" if name_of == OUTCOME else "tool"
+        origin: Origin = "user" if name_of == OUTCOME else "tool"
         events.append(
             make_event(identifier, name_of, data, at=after, context=context, parent=mark, origin=origin, error=failed)
         )
