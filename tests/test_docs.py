@@ -8,12 +8,14 @@ import contextlib
 import inspect
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```)?", re.DOTALL)
 EXAMPLES = [
     pytest.param(
@@ -49,3 +51,17 @@ def test_an_example_prints_what_the_page_says(
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 3
+
+
+def test_the_page_of_numbers_says_what_benchmarks_printed(tmp_path: Path) -> None:
+    """E-16, U-13: a figure that nobody measured, or that was changed by hand, fails the check."""
+    copied = tmp_path / "mica"
+    for name in ("scripts/numbers.py", "docs/numbers.json", "docs/numbers.md", "bench/README.md"):
+        (copied / name).parent.mkdir(parents=True, exist_ok=True)
+        (copied / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    check = [sys.executable, str(copied / "scripts" / "numbers.py"), "--check"]
+
+    assert subprocess.run(check, check=False).returncode == 0
+    page = copied / "docs" / "numbers.md"
+    page.write_text(re.sub(r"\| ([\d.,]+) \|", "| 1 |", page.read_text(encoding="utf-8"), count=1), encoding="utf-8")
+    assert subprocess.run(check, check=False, stderr=subprocess.DEVNULL).returncode == 1

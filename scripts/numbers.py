@@ -1,0 +1,109 @@
+"""Make docs/numbers.md of docs/numbers.json, the last lines that benchmarks printed.
+
+`record bench/start.py --quick` runs a benchmark and keeps its line; `--check` fails when the page is not what the lines say,
+or says something that no benchmark explains.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+LINES = ROOT / "docs" / "numbers.json"
+PAGE = ROOT / "docs" / "numbers.md"
+BENCHMARKS = ROOT / "bench" / "README.md"
+
+HEAD = """# Numbers
+
+What was measured, and the command that measures it. This page is made of `docs/numbers.json`, the last lines that the scripts
+printed (`scripts/numbers.py record bench/start.py --quick`), and a check keeps the two the same. Machines differ and are busy:
+compare figures of one run with each other, above all the ratios. What a script asks and stands beside it is in `bench/README.md`.
+"""
+
+Figures = dict[str, object]
+Line = dict[str, object]
+
+
+def explained() -> dict[str, tuple[str, dict[str, str]]]:
+    """Of each script: what it asks, and what its figures mean, as bench/README.md says."""
+    questions: dict[str, str] = {}
+    meanings: dict[str, dict[str, str]] = {}
+    script = ""
+    for row in BENCHMARKS.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+        if not row.startswith("|") or len(cells) != 3:
+            continue
+        first, second, third = cells
+        named = re.fullmatch(r"`(\w+\.py)`", first)
+        if named and not second.startswith("`"):
+            questions[named[1]] = second
+            continue
+        script = named[1] if named else script
+        for name in re.findall(r"`(\w+)`", second):
+            meanings.setdefault(script, {})[name] = third
+    return {name: (question, meanings.get(name, {})) for name, question in questions.items()}
+
+
+def recorded() -> dict[str, Line]:
+    found: dict[str, Line] = json.loads(LINES.read_text(encoding="utf-8")) if LINES.is_file() else {}
+    return found
+
+
+def page(lines: dict[str, Line]) -> str:
+    """The page that these lines make. Raises KeyError for a script that bench/README.md does not know."""
+    known = explained()
+    parts = [HEAD]
+    for script, line in sorted(lines.items()):
+        question, meanings = known[script]
+        figures = line["figures"]
+        assert isinstance(figures, dict)
+        rows = [
+            f"| `{name}` | {_value(value)} | {meanings.get(name, '')} |"
+            for name, value in figures.items()
+            if not isinstance(value, str | list | dict)
+        ]
+        parts.append(
+            f"\n## {script.removesuffix('.py')}\n\n{question}\n\n`{line['command']}`, {line['at']}, {line['machine']}.\n\n"
+            "| figure | value | means |\n| --- | ---: | --- |\n" + "\n".join(rows) + "\n"
+        )
+    return "".join(parts)
+
+
+def record(words: list[str]) -> None:
+    """Run a benchmark, and keep its line in place of the one before. A run that fails is not kept."""
+    script = Path(words[0])
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    figures: Figures = json.loads(done.stdout.strip().splitlines()[-1])
+    lines = recorded()
+    lines[script.name] = {
+        "command": " ".join([".venv/bin/python", *words]),
+        "at": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "figures": figures,
+    }
+    LINES.write_text(json.dumps(dict(sorted(lines.items())), indent=2) + "\n", encoding="utf-8")
+
+
+def _value(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["record"]:
+        record(sys.argv[2:])
+    made = page(recorded())
+    if "--check" in sys.argv:
+        if PAGE.read_text(encoding="utf-8") != made:
+            sys.exit("docs/numbers.md is not what docs/numbers.json says: run scripts/numbers.py")
+        return
+    PAGE.write_text(made, encoding="utf-8")
+
+
+main()
