@@ -812,3 +812,19 @@ async def test_ageing_changes_nothing_that_memory_answers(memory: Memory, clock:
     assert (await memory.event(second.id)).parent_id == first.id
     with pytest.raises(InvalidInput, match="future"):
         await memory.age(timedelta(hours=-1))
+
+
+async def test_a_parent_of_another_space_is_refused_and_nothing_is_marked(home: Settings, tmp_path: Path) -> None:
+    """U-09: nothing leads from one space to another."""
+    async with (
+        mica.open(tmp_path / "one.db", settings=home) as one,
+        mica.open(tmp_path / "two.db", settings=home) as two,
+    ):
+        foreign = one.mark("A cookie of the shop")
+        for parent in (foreign, await one.event(foreign.id)):
+            with pytest.raises(InvalidInput, match="another space"):
+                two.mark("A cookie of the blog", parent=parent)
+        own = two.mark("A cookie of the blog")
+        two.mark("It is set twice", parent=own)
+
+        assert await two.position() == 2

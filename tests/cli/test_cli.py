@@ -90,6 +90,7 @@ def test_a_mark_can_be_found_shown_and_traced(terminal: Terminal) -> None:
 
 def test_a_mark_is_read_from_standard_input(terminal: Terminal) -> None:
     assert terminal.run("mark", stdin="from a pipe\n").exit_code == 0
+    assert "by a dash" in terminal.run("mark", "-", "--json", stdin="by a dash\n").stdout
     assert "from a pipe" in terminal.run("events", "tail").stdout
 
 

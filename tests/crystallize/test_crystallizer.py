@@ -250,6 +250,82 @@ async def test_an_agent_hands_in_its_own_crystal(memory: mica.Memory, clock: Han
     assert (again.revision, again.supersedes) == (2, (crystal.id,))
 
 
+async def test_what_an_agent_wrote_is_never_written_over_by_a_digest(memory: mica.Memory, clock: HandClock) -> None:
+    """K-17: late marks make a revision with its statements word for word and what is new; so do those above it."""
+    ids = [ref.id for ref in observe(memory, clock, "s1")]
+    own = "Login lost its session because the cookie was set before the redirect."
+    rule = "Cookies come after redirects."
+    with memory.context(session="s1", agent="scout"):
+        written = await memory.commit_crystal(
+            [(own, ids[:2])], principles=[(rule, [ids[2]])], topics=["login"], label="mine", confidence=0.6
+        )
+        clock.move(minutes=1)
+        late = memory.mark("The proxy caches the login page for an hour, so the old cookie comes back until then.")
+
+    [revised] = await memory.crystallize(session="s1")
+
+    assert revised.insight[0].text == own
+    assert [each.text for each in revised.principles] == [rule]
+    assert revised.insight[0].sources == tuple(ids[:2])
+    assert {each for statement in revised.insight[1:] for each in statement.sources} == {late.id}
+    assert (revised.method, revised.revision) == ("committed:scout+extractive-1", 2)
+    assert (revised.supersedes, revised.sources) == ((written.id,), (*ids, late.id))
+    assert (revised.label, revised.confidence, revised.topics[0]) == ("mine", 0.6, "login")
+    assert {each.id for each in revised.dropped} == {each.id for each in written.dropped}
+    assert await memory.crystallize(session="s1") == []
+
+    with memory.context(session="s1"):
+        clock.move(minutes=1)
+        memory.mark("And the load balancer keeps a session for ten minutes after the last request of a browser.")
+    [third] = await memory.crystallize(session="s1")
+    assert third.insight[: len(revised.insight)] == revised.insight
+
+    await memory.retract(ids[0], reason="it was the proxy")
+    await memory.crystallize()
+    [left] = await memory.crystals(level="session")
+    assert own not in left.text  # what rests on something retracted does not stay
+    assert rule in [each.text for each in left.principles]
+    assert await memory.verify() == []
+
+
+async def test_a_day_that_an_agent_wrote_keeps_its_words(memory: mica.Memory, clock: HandClock) -> None:
+    """K-17: at every level."""
+    observe(memory, clock, "s1")
+    [session] = await memory.crystallize(session="s1")
+    cited = session.insight[0].sources
+    with memory.context(agent="scout"):
+        await memory.commit_crystal(
+            [("A day of one cookie.", cited)], sources=[session.id], period="day:2026-11-02", level="day"
+        )
+    late = {ref.id for ref in observe(memory, clock, "s2", says=OTHER)}
+
+    made = await memory.crystallize(level="day")
+
+    day = made[-1]
+    assert (day.level, day.revision, day.insight[0].text) == ("day", 2, "A day of one cookie.")
+    assert day.method == "committed:scout+extractive-1"
+    assert late.intersection(each for statement in day.statements for each in statement.sources)
+    assert "cookie" not in " ".join(statement.text for statement in day.statements[1:])  # said by whoever wrote it
+    assert await memory.verify() == []
+
+
+async def test_a_principle_that_somebody_states_reaches_its_crystal(memory: mica.Memory, clock: HandClock) -> None:
+    """B-02, B-15: in its own words, beneath no budget of the digest, with every mark that states it."""
+    observe(memory, clock, "s1")
+    with memory.context(session="s1"):
+        one = memory.mark("Two requests raced for one row in the cart.", principles=("Lock before you read",))
+        clock.move(minutes=1)
+        two = memory.mark("So did two workers of the mailer.", principles=["Lock before you read", "Retry once"])
+
+    [crystal] = await memory.crystallize()
+
+    assert [(each.text, each.sources) for each in crystal.principles][:2] == [
+        ("Lock before you read", (one.id, two.id)),
+        ("Retry once", (two.id,)),
+    ]
+    assert crystal.tokens < crystal.source_tokens
+
+
 async def test_what_is_open_is_named_until_it_is_fulfilled(memory: mica.Memory, clock: HandClock) -> None:
     """TB-17, B-59: friction that something has fulfilled is no gap."""
     observe(memory, clock, "s1")

@@ -10,11 +10,14 @@ import pytest
 
 import mica
 from mica.errors import InvalidInput
-from mica.model import EventId
+from mica.model import EventId, Mark
+from mica.select.corrections import corrected
+from mica.select.rank import Hit
 from mica.select.sources import Question
 from mica.select.sources.crystals import Crystals, recency
 from mica.settings import CrystalSettings, Settings
 from mica.testing import HandClock
+from mica.testing.builders import START_AT, build
 
 SAID = (
     "The cookie is set before the redirect, so the session is lost on every login.",
@@ -189,3 +192,21 @@ def test_what_is_a_week_old_counts_half() -> None:
 
     assert [recency(now - timedelta(days=days), now) for days in (0, 7, 14)] == [1.0, 0.5, 0.25]
     assert recency(now + timedelta(days=1), now) == 1.0
+
+
+def test_corrections_of_one_moment_come_in_the_order_in_which_they_correct() -> None:
+    """B-44: imported marks may share a time; what corrects a correction is still the newer, also among equal scores."""
+
+    def hit(number: int, parent: int | None = None) -> Hit:
+        above = None if parent is None else build(parent).id
+        tags = () if parent is None else ("correction",)
+        mark = Mark(
+            id=build(number).id, text=f"mark {number}", at=START_AT, tags=tags, parent_id=above, position=number
+        )
+        return Hit(mark=mark, score=1.0, parts={})
+
+    told = corrected([hit(4), hit(1, parent=2), hit(2, parent=3), hit(3)])  # 1 corrects 2, which corrects 3
+
+    assert [(each.position, each.corrected_by) for each in told] == [
+        (4, None), (1, None), (2, build(1).id), (3, build(1).id),
+    ]  # fmt: skip

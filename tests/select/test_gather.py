@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from mica.errors import StoreUnavailable
-from mica.model import Passage
+from mica.model import Passage, Text
 from mica.select.gather import gather
 from mica.select.sources import Question
 from mica.select.sources.marks import Marks
@@ -67,6 +67,30 @@ async def test_a_hung_source_is_cancelled_and_named() -> None:
     assert [passage.text for passage in found.passages] == ["fine"]
     assert found.missing == {"hung": "no answer within 40 ms"}
     assert hung.was_cancelled
+
+
+async def test_a_search_that_is_late_leaves_a_quick_look_and_says_so() -> None:
+    """U-05, TC-03: of marks, what says most of the words is there before anything around them is weighed."""
+    store = EphemeralStore()
+    await store.append([build(number, "mark", {"text": f"cookie {number}"}) for number in range(1, 9)])
+    late = asyncio.Event()
+
+    class Slow(EphemeralStore):
+        """Reads neighbours only after the deadline."""
+
+        async def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
+            if neighbours:
+                await late.wait()
+            return await store.texts(positions, neighbours=neighbours)
+
+    slow = Slow()
+    slow.postings = store.postings  # type: ignore[method-assign]  # all but its texts is that of the other
+    question = Question(query="cookie", now=START_AT, store=slow)
+
+    found = await gather([Marks(slow)], question, deadline_s=0.05)
+
+    assert {passage.text for passage in found.passages} == {f"cookie {number}" for number in range(1, 9)}
+    assert found.missing == {"marks": "no answer within 40 ms; this is a quick look"}
 
 
 async def test_a_failed_source_is_named_with_its_reason() -> None:

@@ -55,18 +55,19 @@ async def mark(
     session: str | None,
     agent: str | None,
 ) -> None:
-    """Record an observation. Without TEXT it is read from standard input; secrets are redacted.
+    """Record an observation. Without TEXT, or with a dash, it is read from standard input; secrets are redacted.
 
     While the store is away or cannot be written it is kept beside it, without a position yet, and stored later: do not
     mark it again.
 
     Example: mica mark "The cookie is set before the redirect" --tag gotcha
     """
+    given = () if text == ("-",) else text
     if not text and sys.stdin.isatty():
         raise click.UsageError("give a TEXT, or pipe one in")
-    if lines and text:
+    if lines and given:
         raise click.UsageError("with --lines the marks come from standard input; leave out TEXT")
-    words = " ".join(text) or sys.stdin.read()
+    words = " ".join(given) or sys.stdin.read()
     said = [line for line in words.splitlines() if line.strip()] if lines else [words]
     if not said:
         raise InvalidInput("standard input has no line with a text; give one mark on each line")

@@ -13,7 +13,7 @@ from mica.crystallize import closing as closings
 from mica.crystallize.asking import OPEN_TAGS, is_fulfilled, standing
 from mica.crystallize.closing import Calendar, Closing, revised
 from mica.crystallize.digest import Digest, Source, count_mentions, extract
-from mica.crystallize.drafting import drafted, material
+from mica.crystallize.drafting import Material, continued, drafted, material
 from mica.crystallize.model_digest import model_digest
 from mica.crystallize.mood import mood
 from mica.crystallize.requests import Crystallized, Request, Written
@@ -58,6 +58,7 @@ from mica.store.protocol import Store
 
 Due: TypeAlias = Closing[Mark] | Closing[Crystal] | Waiting
 MARKS_AT_ONCE = 50_000  # of those that wait; the others when these are covered
+COMMITTED = "committed:"  # how the method begins of what an agent wrote itself
 TOO_LITTLE = "too little to say it in fewer words than it has"
 COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
 
@@ -206,7 +207,7 @@ class Crystallizer:
                 for event, fact in facts
                 if not fact.cites & cited
             ),
-            method=f"committed:{context.agent or 'unknown'}",
+            method=f"{COMMITTED}{context.agent or 'unknown'}",
             revision=1 + max((each.revision for each in before), default=0),
             supersedes=tuple(each.id for each in before),
             label=label,
@@ -369,6 +370,8 @@ class Crystallizer:
     ) -> Draft | None:
         """The crystal as it would be, with more room where no sentence is short enough; None when there is none."""
         made_of = material(closing.sources)
+        if (kept := await self._continued(closing, made_of, request, context)) is not None:
+            return kept
         marks = await self._beneath(closing.sources)
         for budget in dict.fromkeys([made_of.budget(closing), made_of.tokens // 2]):
             if budget < 1:
@@ -379,6 +382,27 @@ class Crystallizer:
             if (draft := drafted(closing, made_of, digest, method=method)) is not None:
                 return draft
         return None
+
+    async def _continued(
+        self, closing: Closing[Mark] | Closing[Crystal], made_of: Material, request: Request, context: Context
+    ) -> Draft | None:
+        """What somebody committed is never written over: it stays word for word, and what is new is digested."""
+        written = [each for each in closing.supersedes if each.method.startswith(COMMITTED)]
+        if not written:
+            return None
+        known = {each for crystal in written for each in crystal.sources}
+        if closing.level != "session":
+            facts = map(fact_of, await self._store.events_of(list(known)))
+            known = {each for fact in facts if fact is not None for each in fact.cites}
+        fresh = made_of.besides(known)
+        said, method = Digest(), ""
+        if (budget := fresh.budget(closing)) > 0:
+            digest = request.digest or extractive
+            said, method = await digest(fresh.sources, budget, task=context.task or "", marks=())
+        if not said.insight:  # nothing shorter can be said of little
+            said = fresh.quoted()
+        methods = dict.fromkeys([*(name for each in written for name in each.method.split("+")), method])
+        return continued(closing, made_of, written, said, method="+".join(filter(None, methods)))
 
     async def _beneath(self, sources: Sequence[Mark] | Sequence[Crystal]) -> list[Mark]:
         """The marks that crystals rest on; none for marks, or where there are too many to be counted again."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from operator import add
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +18,7 @@ from mica.tokens import estimate
 
 MARKS_SHARE, CRYSTALS_SHARE = 0.10, 0.30  # of the tokens of the sources, for a crystal over them
 TOKENS_LEAST, TOKENS_MAX = 60, 400  # where a share is very small or very large
+STATED_MAX = 5  # principles of marks that a crystal repeats; more are no principles
 # How far a sentence that is quoted word for word can be trusted: as far as who said it.
 TRUST: dict[Origin, float] = {"user": 0.95, "agent": 0.9, "tool": 0.85, "imported": 0.8}
 
@@ -27,6 +30,26 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     marks: dict[str, tuple[EventId, ...]]  # by the source's id
     owners: dict[str, EventId]  # the mark or crystal that a source belongs to
     tokens: int
+
+    def besides(self, known: Collection[EventId]) -> Material:
+        """The part of it that says something of other marks than these."""
+        fresh = [each for each in self.sources if not set(self.marks[each.id]) <= set(known)]
+        return Material(
+            sources=tuple(fresh),
+            marks={each.id: self.marks[each.id] for each in fresh},
+            owners={each.id: self.owners[each.id] for each in fresh},
+            tokens=sum(estimate(each.text) for each in fresh),
+        )
+
+    def quoted(self) -> Digest:
+        """The latest sources word for word, as far as a crystal of the least length has room."""
+        taken: list[Said] = []
+        left = TOKENS_LEAST
+        for source in reversed(self.sources):
+            if (left := left - estimate(source.text)) < 0:
+                break
+            taken.append(Said(source.text, (source.id,)))
+        return Digest(insight=tuple(reversed(taken)))
 
     def budget(self, closing: Closing[Mark] | Closing[Crystal]) -> int:
         """How long the crystal may be; always shorter than its sources."""
@@ -60,13 +83,92 @@ def drafted(
     closing: Closing[Mark] | Closing[Crystal], made_of: Material, digest: Digest, *, method: str
 ) -> Draft | None:
     """The crystal that a digest comes to; None when it says nothing, because nothing shorter could be said."""
-    insight, significance, principles = (
-        _cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)
-    )
-    statements = insight + significance + principles
-    tokens = said_tokens(statements)
-    if not insight or tokens >= made_of.tokens:
+    parts = Parts(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
+    if not parts.insight or parts.tokens >= made_of.tokens:
         return None
+    parts = parts.with_principles(stated(closing.sources), room_tokens=made_of.tokens)
+    return _draft(closing, made_of, digest, parts, method=method)
+
+
+def continued(
+    closing: Closing[Mark] | Closing[Crystal],
+    made_of: Material,
+    written: Sequence[Crystal],
+    digest: Digest,
+    *,
+    method: str,
+) -> Draft | None:
+    """What somebody wrote, word for word as far as it rests on what stands, and what a digest says of the rest.
+
+    None when nothing of it is left, or it would be longer than its sources.
+    """
+    beneath = frozenset[EventId]().union(*made_of.marks.values())
+    own = [
+        tuple(each for crystal in written for each in getattr(crystal, name) if beneath.issuperset(each.sources))
+        for name in ("insight", "significance", "principles")
+    ]
+    parts = Parts(*own)
+    if not parts.insight or parts.tokens >= made_of.tokens:
+        return None
+    new = Parts(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
+    longer = Parts(*map(add, parts, new))
+    parts = longer if longer.tokens < made_of.tokens else parts
+    parts = parts.with_principles(stated(closing.sources), room_tokens=made_of.tokens)
+    topics = dict.fromkeys([*(topic for crystal in written for topic in crystal.topics), *digest.topics])
+    draft = _draft(closing, made_of, msgspec.structs.replace(digest, topics=tuple(topics)), parts, method=method)
+    labels = [crystal.label for crystal in written if crystal.label is not None]
+    return msgspec.structs.replace(
+        draft,
+        confidence=min(crystal.confidence for crystal in written),
+        label=closing.label or next(iter(labels), None),
+        dropped=_still_dropped(draft, written),
+    )
+
+
+def _still_dropped(draft: Draft, written: Sequence[Crystal]) -> tuple[Dropped, ...]:
+    """What a draft drops, for the reasons that were given where some were."""
+    given = {each.id: each for crystal in written for each in crystal.dropped}
+    return tuple(given.get(each.id, each) for each in draft.dropped)
+
+
+class Parts(NamedTuple):
+    """What a crystal says."""
+
+    insight: tuple[Statement, ...]
+    significance: tuple[Statement, ...]
+    principles: tuple[Statement, ...]
+
+    @property
+    def tokens(self) -> int:
+        return said_tokens(self.insight + self.significance + self.principles)
+
+    def with_principles(self, stated: Sequence[Statement], *, room_tokens: int) -> Parts:
+        """With the principles that were stated, before those that were found, as long as it has fewer tokens."""
+        known = {statement.text for statement in (*self.insight, *self.significance, *self.principles)}
+        parts = self
+        for number, each in enumerate(each for each in stated if each.text not in known):
+            principles = (*parts.principles[:number], each, *parts.principles[number:])
+            longer = parts._replace(principles=principles)
+            if number >= STATED_MAX or longer.tokens >= room_tokens:
+                break
+            parts = longer
+        return parts
+
+
+def stated(sources: Sequence[Mark] | Sequence[Crystal]) -> list[Statement]:
+    """The principles that somebody stated with a mark, latest first, each with every mark that states it."""
+    by_text: dict[str, list[EventId]] = {}
+    for source in reversed(sources):
+        if isinstance(source, Mark):
+            for principle in source.principles:
+                by_text.setdefault(principle.strip(), []).append(source.id)
+    return [Statement(text, tuple(reversed(marks))) for text, marks in by_text.items() if text]
+
+
+def _draft(
+    closing: Closing[Mark] | Closing[Crystal], made_of: Material, digest: Digest, parts: Parts, *, method: str
+) -> Draft:
+    statements = parts.insight + parts.significance + parts.principles
     cited = {each for statement in statements for each in statement.sources}
     used = {made_of.owners[each] for each, behind in made_of.marks.items() if cited.intersection(behind)}
     why: dict[EventId, Dropped] = {}
@@ -77,15 +179,15 @@ def drafted(
     return Draft(
         level=closing.level,
         period=closing.period,
-        insight=insight,
-        significance=significance,
-        principles=principles,
+        insight=parts.insight,
+        significance=parts.significance,
+        principles=parts.principles,
         topics=digest.topics,
         mood=_mood(sources, made_of),
         sources=tuple(source.id for source in sources),
         start_at=min(source.at if isinstance(source, Mark) else source.start_at for source in sources),
         end_at=max(source.at if isinstance(source, Mark) else source.end_at for source in sources),
-        tokens=tokens,
+        tokens=parts.tokens,
         source_tokens=made_of.tokens,
         confidence=_confidence(sources, cited),
         marks=sum(1 if isinstance(source, Mark) else source.marks for source in sources),

@@ -22,6 +22,8 @@ from mica.model import (
     Origin,
     Ref,
     Relation,
+    WriterId,
+    split_id,
 )
 from mica.observe.context import Here, Scope, age_s, carrier, environment, narrowed, received
 from mica.observe.redact import redact
@@ -32,6 +34,9 @@ from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of, workflow_tas
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.observe import logs
     from mica.store.importing import Imported, Importing, LogImported, Progress
+
+
+_SPACE_OF: dict[WriterId, str] = {}  # who made marks in this process, and in which space
 
 
 class Observing(Wired):
@@ -93,6 +98,7 @@ class Observing(Wired):
         given = [tags] if isinstance(tags, str) else tags
         principles = [principles] if isinstance(principles, str) else principles
         self._check_asserted(text, why or "", *principles, *given)
+        self._check_parent(parent)
         stands_at = at or self._clock()
         led_at = parent.at if isinstance(parent, Event) else None if parent is None else self._marked_at.get(parent.id)
         if parent is not None and led_at is not None and stands_at < led_at:
@@ -108,9 +114,21 @@ class Observing(Wired):
             data["relation"] = relation
         ref = self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
         remember(self._marked_at, ref.id, stands_at)
+        remember(_SPACE_OF, ref.writer, self._space)
         if MILESTONE in cast(list[str], data["tags"]):
             self.emit(EPOCH_OPENED, {"mark": ref.id}, parent=ref, context=context, origin=origin, at=at)
         return ref
+
+    def _check_parent(self, parent: Event | Ref | None) -> None:
+        """Raise InvalidInput where it is known that the parent is of another space: nothing crosses the wall."""
+        if parent is None:
+            return
+        writer = parent.writer if isinstance(parent, Ref) else split_id(parent.id)[0]
+        if _SPACE_OF.get(writer, self._space) != self._space:
+            raise InvalidInput(
+                f"{parent.id} belongs to another space, and nothing leads from one to another; "
+                "leave out the parent, or mark it in its own space"
+            )
 
     async def durable(self) -> None:
         """Return when every event emitted before is on disk, power loss or not."""

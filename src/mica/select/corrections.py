@@ -22,24 +22,26 @@ def corrected(hits: Sequence[Hit]) -> list[Hit]:
         return list(hits)
     by_id = {hit.id: hit for hit in hits}
     lines: defaultdict[EventId, list[Hit]] = defaultdict(list)
+    steps: dict[EventId, int] = {}  # by which a hit corrects what its line began with
     for hit in hits:
-        lines[_first(hit, by_id)].append(hit)
+        first, steps[hit.id] = _first(hit, by_id)
+        lines[first].append(hit)
     told: list[Hit] = []
-    for first, line in lines.items():
-        newest_first = sorted(line, key=lambda hit: (hit.id != first, hit.at, hit.id), reverse=True)
+    for line in lines.values():
+        newest_first = sorted(line, key=lambda hit: (steps[hit.id] > 0, hit.at, steps[hit.id], hit.id), reverse=True)
         scores = sorted((hit.score for hit in line), reverse=True)
         told.append(msgspec.structs.replace(newest_first[0], score=scores[0]))
         told += [
             msgspec.structs.replace(hit, score=score, corrected_by=newest_first[0].id)
             for hit, score in zip(newest_first[1:], scores[1:], strict=True)
         ]
-    return sorted(told, key=lambda hit: (-hit.score, hit.corrected_by is not None, hit.position))
+    return sorted(told, key=lambda hit: (-hit.score, hit.corrected_by is not None))  # equal ones as they stand
 
 
-def _first(hit: Hit, by_id: Mapping[EventId, Hit]) -> EventId:
-    """What a hit corrects in the end, by way of other hits; itself when it corrects none of them."""
+def _first(hit: Hit, by_id: Mapping[EventId, Hit]) -> tuple[EventId, int]:
+    """What a hit corrects in the end, and by how many steps; itself when it corrects no other hit."""
     seen = {hit.id}
     while CORRECTION in hit.mark.tags and (above := by_id.get(hit.mark.parent_id or hit.id)) and above.id not in seen:
         hit = above
         seen.add(hit.id)
-    return hit.id
+    return hit.id, len(seen) - 1

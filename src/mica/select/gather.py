@@ -9,7 +9,7 @@ import msgspec
 
 from mica.errors import MicaError
 from mica.model import Passage
-from mica.select.sources import Question, Source, heed
+from mica.select.sources import Question, QuickSource, Source, heed
 
 COLLECT_SHARE = 0.8  # of the deadline; the rest is for choosing and rendering
 
@@ -30,9 +30,13 @@ async def gather(sources: Sequence[Source], question: Question, *, deadline_s: f
     try:
         if tasks:
             await asyncio.wait(tasks.values(), timeout=max(0.0, within_s))
+        by_name = {source.name: source for source in sources}
         for name, task in tasks.items():
             if not task.done():
                 missing[name] = f"no answer within {within_s * 1000:.0f} ms"
+                if isinstance(source := by_name[name], QuickSource) and (found := source.quick(question)):
+                    passages += found
+                    missing[name] += "; this is a quick look"
             elif (error := task.exception()) is None:
                 passages += task.result()
             else:

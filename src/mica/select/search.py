@@ -18,6 +18,7 @@ from mica.store.protocol import Store
 
 CANDIDATES = 500  # marks whose words are weighed: measured, 300 find what 4,000 do
 FEW, SHORTLIST_OF_FEW = 20, 100  # where so few are shown, the rest of a shortlist changes next to nothing of them
+QUICK_LOOK = 20  # candidates that are read first, for who cannot wait
 CHOOSING = 400  # candidates that are read at once to see which of them fit
 CHOOSING_MAX = 4_000  # and in all
 
@@ -73,17 +74,19 @@ async def search(
     filters: Filters = ALL,
     likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = unknown,
     shown: int | None = None,
+    tell: Callable[[list[Hit]], None] | None = None,
 ) -> Hits:
     """The marks that answer the query and fit, best first; `likeness` says how near marks are to it in meaning.
 
     Where only the first of them are `shown`, less is read. The first KEPT need not be asked for again: that fills what
-    follows them.
+    follows them. `tell` hears of a quick look as soon as there is one: the marks that say most of the words, before
+    anything around them is weighed.
     """
     asked = parse(query, now=now, zone=zone, speakers=await store.agents())
     near = await likeness(asked)
     shown = limit if shown is None else shown
     read = SHORTLIST if shown > FEW else SHORTLIST_OF_FEW
-    asking = Asking(store, limit=max(limit, read), read=read, filters=filters, likeness=near)
+    asking = Asking(store, limit=max(limit, read), read=read, filters=filters, likeness=near, tell=tell)
     first = await asking.answers(asked, limit=CLASS if shown > KEPT else limit)
     hits = Hits()
     if first and shown > KEPT:
@@ -115,13 +118,21 @@ class Asking:
     """What is asked of a store, once or again. What was read before is not read twice, and stays a candidate."""
 
     def __init__(
-        self, store: Store, *, limit: int, read: int, filters: Filters, likeness: Mapping[int, float] | None
+        self,
+        store: Store,
+        *,
+        limit: int,
+        read: int,
+        filters: Filters,
+        likeness: Mapping[int, float] | None,
+        tell: Callable[[list[Hit]], None] | None = None,
     ) -> None:
         self._store = store
         self._limit = limit
         self._read = max(read, limit // 2)  # with their neighbours they are more than can be shown
         self._filters = filters
         self._likeness = likeness
+        self._tell = tell
         self._listed: Postings | None = None
         self._chosen: set[int] = set()
         self._texts: dict[int, Text] = {}  # the chosen ones and their neighbours, by position
@@ -142,6 +153,8 @@ class Asking:
             until=self._filters.until,
         )
         chosen = [position for position in await self._fitting(query, postings) if position not in self._chosen]
+        if self._tell is not None:
+            await self._look(query, postings, chosen[:QUICK_LOOK])
         self._chosen.update(chosen)
         for text in await self._store.texts(chosen, neighbours=NEIGHBOURS):
             self._texts[text.position] = text
@@ -150,6 +163,14 @@ class Asking:
         if self._filters == ALL:
             return rank(query, texts, postings, self._likeness, limit=limit)
         return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
+
+    async def _look(self, query: Query, postings: Postings, chosen: Sequence[int]) -> None:
+        """Tell what the best candidates say, once: whoever cannot wait for the answer has this."""
+        tell, self._tell = self._tell, None
+        if tell is not None:
+            texts = await self._store.texts(chosen, neighbours=0)
+            hits = rank(query, texts, postings, self._likeness)
+            tell([hit for hit in hits if self._filters.fits(hit.mark)])
 
     async def _completed(self, query: Query, postings: Postings) -> Postings:
         """The postings with what those texts say that are not listed: neighbours, and what answered before."""

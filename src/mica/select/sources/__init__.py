@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from mica.model import Passage
 from mica.select.meaning import Meanings
@@ -46,6 +46,7 @@ class Question:
         self._meanings = meanings
         self._meaning_s = meaning_s  # how long a model may take
         self._search: asyncio.Task[Hits] | None = None
+        self.looked: list[Hit] = []  # the marks of a quick look, before the search is done
 
     async def hits(self) -> list[Hit]:
         """The marks that answer the query, best first."""
@@ -53,7 +54,13 @@ class Question:
             return []
         if self._search is None:
             asked = search(
-                self._store, self.query, limit=self.limit, now=self.now, zone=self.zone, likeness=self._likeness
+                self._store,
+                self.query,
+                limit=self.limit,
+                now=self.now,
+                zone=self.zone,
+                likeness=self._likeness,
+                tell=self.looked.extend,
             )
             self._search = asyncio.ensure_future(asked)
             self._search.add_done_callback(heed)
@@ -95,3 +102,11 @@ class Source(Protocol):
 
     async def passages(self, question: Question) -> Sequence[Passage]:
         """What it knows, best first; empty when it knows nothing. Raises MicaError when it cannot say."""
+
+
+@runtime_checkable
+class QuickSource(Protocol):
+    """A source that can say something before its answer is ready."""
+
+    def quick(self, question: Question) -> Sequence[Passage]:
+        """What it knows so far, without waiting."""

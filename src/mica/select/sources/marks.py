@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mica.model import MARK, Mark, Passage, mark_of
+from mica.select.rank import Hit
 from mica.select.sources import Question
 from mica.store.protocol import Store
 
@@ -21,15 +22,22 @@ class Marks:
         if not question.query:
             open_ones = await self._store.unsealed(limit=question.limit, latest=True)  # crystals stand for the others
             return [passage(mark_of(event), 1 / rank) for rank, event in enumerate(reversed(open_ones), start=1)]
-        hits = await question.hits()
-        best = max((hit.score for hit in hits), default=0.0) or 1.0
-        positions = {hit.mark.id: hit.mark.position for hit in hits}
-        return [
-            passage(hit.mark, hit.score / best, f"corrected by #{positions[hit.corrected_by]}")
-            if hit.corrected_by
-            else passage(hit.mark, hit.score / best)
-            for hit in hits
-        ]
+        return told(await question.hits())
+
+    def quick(self, question: Question) -> Sequence[Passage]:
+        return told(question.looked)
+
+
+def told(hits: Sequence[Hit]) -> list[Passage]:
+    """Hits as a brief shows them."""
+    best = max((hit.score for hit in hits), default=0.0) or 1.0
+    positions = {hit.mark.id: hit.mark.position for hit in hits}
+    return [
+        passage(hit.mark, hit.score / best, f"corrected by #{positions[hit.corrected_by]}")
+        if hit.corrected_by
+        else passage(hit.mark, hit.score / best)
+        for hit in hits
+    ]
 
 
 def passage(mark: Mark, score: float, note: str = "") -> Passage:
