@@ -34,7 +34,7 @@ check: .venv/.dev ## Check format, lint, types, import direction and docs
 	$(BIN)/python scripts/cli_page.py --check
 	$(BIN)/python scripts/ledger.py --check
 	$(BIN)/python scripts/check_docs.py
-	$(BIN)/python scripts/numbers.py --check
+	$(BIN)/python scripts/numbers_page.py --check
 
 format: .venv/.dev ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix .

@@ -61,15 +61,13 @@ async def test_a_trail_is_made_found_loaded_and_reported(
 async def test_walks_of_other_orchestrators_become_hot_trails_once(client: httpx2.AsyncClient) -> None:
     """A-11, A-34: told twice is told once; what was walked often is detected and can be crystallized."""
     steps = [{"path": "src/login.py", "operation": "read"}, {"path": "src/page.py", "operation": "edit"}]
-    for number in range(4):
-        task = {
-            "task": f"Change step {number} of the login page",
-            "steps": steps,
-            "outcome": "success",
-            "id": f"w{number}",
-        }
-        assert (await posted(client, "/walks", **task, session=f"s{number}"))["stored"] > 0
-    again = await posted(client, "/walks", **task, session="s3")
+    walks: list[dict[str, Any]] = [
+        {"task": f"Change step {number} of the login page", "steps": steps, "session": f"s{number}", "id": f"w{number}"}
+        for number in range(4)
+    ]
+    for walk in walks:
+        assert (await posted(client, "/walks", **walk, outcome="success"))["stored"] > 0
+    again = await posted(client, "/walks", **walks[-1], outcome="success")
 
     hot = await posted(client, "/trails/detect", days=7)
     [trail] = hot["trails"]

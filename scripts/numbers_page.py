@@ -1,7 +1,7 @@
 """Make docs/numbers.md of docs/numbers.json, the last lines that benchmarks printed.
 
-`record bench/start.py --quick` runs a benchmark and keeps its line; `--check` fails when the page is not what the lines say,
-or says something that no benchmark explains.
+`record bench/start.py --quick` runs a benchmark and keeps its line; `--check` fails when the page is not what the lines
+say, or tells of a script that bench/README.md does not know.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ BENCHMARKS = ROOT / "bench" / "README.md"
 
 HEAD = """# Numbers
 
-What was measured, and the command that measures it. This page is made of `docs/numbers.json`, the last lines that the scripts
-printed (`scripts/numbers.py record bench/start.py --quick`), and a check keeps the two the same. Machines differ and are busy:
-compare figures of one run with each other, above all the ratios. What a script asks and stands beside it is in `bench/README.md`.
+What was measured, and the command that measures it. This page is made of `docs/numbers.json`, the last lines that the
+scripts printed (`scripts/numbers_page.py record bench/start.py --quick`), and a check keeps the two the same. Machines
+differ and are busy: compare figures of one run with each other, above all the ratios. What a script asks, and what
+stands beside it, is in `bench/README.md`.
 """
 
 Figures = dict[str, object]
@@ -69,8 +70,9 @@ def page(lines: dict[str, Line]) -> str:
             for name, value in figures.items()
             if not isinstance(value, str | list | dict)
         ]
+        told = f"`{line['command']}`, {line['at']}, {line['machine']}."
         parts.append(
-            f"\n## {script.removesuffix('.py')}\n\n{question}\n\n`{line['command']}`, {line['at']}, {line['machine']}.\n\n"
+            f"\n## {script.removesuffix('.py')}\n\n{question}\n\n{told}\n\n"
             "| figure | value | means |\n| --- | ---: | --- |\n" + "\n".join(rows) + "\n"
         )
     return "".join(parts)
@@ -101,7 +103,7 @@ def main() -> None:
     made = page(recorded())
     if "--check" in sys.argv:
         if PAGE.read_text(encoding="utf-8") != made:
-            sys.exit("docs/numbers.md is not what docs/numbers.json says: run scripts/numbers.py")
+            sys.exit("docs/numbers.md is not what docs/numbers.json says: run scripts/numbers_page.py")
         return
     PAGE.write_text(made, encoding="utf-8")
 
