@@ -1,24 +1,36 @@
-"""Draw the pictures of the documentation from the bundled sample: `.venv/bin/python scripts/pictures.py`."""
+"""Draw the pictures of the documentation: `.venv/bin/python scripts/pictures.py`. What they show is made up."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import re
+import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+import uvicorn
+from playwright.async_api import async_playwright
 from rich.console import Console
 from textual.widgets import OptionList
 
 import mica
 from mica.cli.view import first_look
 from mica.crystals import LEVELS
+from mica.model import EventQuery, utc_now
 from mica.observe.clients import claude_code
 from mica.sample import transcripts
+from mica.testing.working import work
 from mica.tui.app import Dashboard
+from mica.web.access import Access
+from mica.web.app import application
+from mica.web.house import House
+from mica.web.running import bound
+from mica.web.tokens import Tokens
 
 WIDTH = 124
+SETTLED = "() => [...document.querySelectorAll('.waiting')].every((each) => !each.checkVisibility())"
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -60,5 +72,93 @@ async def drawn_dashboard(memory: mica.Memory) -> None:
     keep("tui.svg", re.sub(r"terminal-\d+", "mica", picture))
 
 
+def browser() -> str:
+    """The Chromium that the tests use."""
+    script = DOCS.parent / "scripts" / "browser"
+    return subprocess.run([script], check=True, capture_output=True, text=True).stdout.strip()
+
+
+async def draw_pages(chromium: str) -> None:
+    """The pages of the server, of a space that is made up."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = mica.load_settings({"HOME": folder, "MICA_SEMANTIC": "off"})
+        house = House(Path(folder) / "shop.db", settings=settings)
+        memory = await house.memory()
+        await work(memory, now=utc_now())
+        await declare(memory)
+        listening = bound("127.0.0.1", 0, home=settings.home)
+        access = Access(Tokens(settings.home), port=listening.getsockname()[1])
+        config = uvicorn.Config(application(house, access=access), log_config=None, ws="websockets-sansio")
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve([listening]))
+        try:
+            await photograph(memory, access, chromium)
+        finally:
+            server.should_exit = True
+            await serving
+
+
+async def declare(memory: mica.Memory) -> None:
+    """Two sources that disagree, and one that is away."""
+
+    def away(concept: object) -> object:
+        raise ConnectionError("connection refused; is it running?")
+
+    def said(value: str, text: str, confidence: float) -> Callable[[object], object]:
+        told = {"key": "verdict", "text": text, "value": value, "confidence": confidence, "at": utc_now().isoformat()}
+        return lambda concept: [told]
+
+    memory.register(
+        "reviews", said("yes", "Approved: the tests cover the redirect", 0.9), rank=10, concepts="judgment:*"
+    )
+    memory.register("board", said("no", "Rejected: the migration is missing", 0.7), rank=40, concepts="judgment:*")
+    memory.register("builds", away, rank=20, concepts="judgment:*")
+    for number in range(3):
+        await memory.defrag(f"judgment:code_review:{number}")
+
+
+async def photograph(memory: mica.Memory, access: Access, chromium: str) -> None:
+    address = f"http://127.0.0.1:{access.cookie.removeprefix('mica_')}"
+    mark = (await memory.events(EventQuery(session="now", names=("mark",), limit=1)))[0]
+    crystal = (await memory.crystals(level="session"))[-1]
+    pictures = {
+        "today": "/",
+        "crystals": "/crystals",
+        "crystal": f"/crystals/{crystal.id}",
+        "trails": "/admin/patterns",
+        "event": f"/events/{mark.id}",
+        "sources": "/sources?concept=judgment:code_review:1",
+        "briefs": "/briefs",
+        "health": "/status",
+    }
+    async with async_playwright() as playwright:
+        opened = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        context = await opened.new_context(viewport={"width": 1280, "height": 860}, reduced_motion="reduce")
+        page = await context.new_page()
+        await page.goto(f"{address}/enter?key={access.new_key()}")
+
+        async def shoot(name: str, path: str) -> None:
+            await page.goto(address + path)
+            await page.wait_for_function(SETTLED)
+            if name == "crystals":
+                for place in range(2):
+                    await page.locator(".forest summary").nth(place).click()
+                    await page.wait_for_function(SETTLED)
+            if name == "map":
+                await page.locator("#p-map").evaluate("(title) => title.scrollIntoView()")
+            await page.wait_for_function("() => document.querySelector('[data-live]').dataset.state === 'live'")
+            await page.screenshot(path=DOCS / f"dashboard-{name}.png")
+
+        for name, path in pictures.items():
+            await shoot(name, path)
+        await page.emulate_media(color_scheme="dark")
+        await shoot("map", "/admin/patterns")
+        await page.emulate_media(color_scheme="light")
+        await page.set_viewport_size({"width": 390, "height": 780})
+        await shoot("phone", "/crystals")
+        await opened.close()
+
+
 asyncio.run(draw())
 asyncio.run(draw_dashboard())
+asyncio.run(draw_pages(browser()))

@@ -64,8 +64,8 @@ async def test_today_tells_the_sessions_of_the_day_and_what_is_open(memory: mica
 
     assert day is not None
     assert day.is_today
-    assert [line.session for line in day.sessions] == ["now"]
-    assert (day.prompts, day.edits) == (1, 1)
+    assert [line.session for line in day.sessions] == ["now", "today-2", "today-4"]
+    assert (day.prompts, day.edits) == (3, 3)
     assert sum(day.hours) > 0
     assert [each.session for each in still.sessions] == ["now"]
     assert {mark.text for mark in still.threads} == {text for text, _ in OPEN}
@@ -127,9 +127,9 @@ async def test_live_figures_count_what_can_be_seen(memory: mica.Memory) -> None:
 
 async def test_a_period_tells_new_and_named_trails_waste_and_the_arms(memory: mica.Memory) -> None:
     """A-29."""
-    found = await worth.worth(memory, "week", now=NOW)
+    found = await worth.worth(memory, "week", now=NOW + timedelta(seconds=1))
     every = walks_of(await memory.events(EventQuery(limit=None)))
-    within = [walk for walk in every if walk.at >= NOW - timedelta(days=7) and walk.offer and not walk.offer.held_out]
+    within = [walk for walk in every if walk.at >= found.report.since and walk.offer and not walk.offer.held_out]
     unused = [walk.offer.tokens for walk in within if walk.offer and not set(walk.offer.paths) & set(walk.touched)]
 
     assert found.now.wasted == worth.Wasted(offers=len(within), unused=len(unused), tokens=sum(unused))

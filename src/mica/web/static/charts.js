@@ -62,7 +62,7 @@
         textStyle: { fontFamily: font }, aria: { enabled: true }, tooltip: { ...tip(tones), formatter: ({ data: point }) => [point.name, point.said, `+${point.value[0]} s`].filter(Boolean).join("\n") },
         grid: { left: 8, right: 24, top: 8, bottom: 8, containLabel: true },
         xAxis: { type: "value", min: 0, position: "bottom", axisLine: { show: true, onZero: false, lineStyle: { color: tones["line-strong"] } }, axisLabel: { color: tones["ink-3"], formatter: "{value} s" }, splitLine: { lineStyle: { color: tones.line } } },
-        yAxis: { type: "category", inverse: true, data: depths.map((depth) => `depth ${depth}`), axisLabel: { color: tones["ink-3"] }, axisLine: { show: false }, axisTick: { show: false }, splitLine: { show: false } },
+        yAxis: { type: "category", inverse: true, data: depths.map((depth) => `depth ${depth}`), axisLabel: { color: tones["ink-3"], margin: 16 }, axisLine: { show: false }, axisTick: { show: false }, splitLine: { show: false } },
         series: [{ type: "scatter", symbolSize: (_, point) => (point.data.asked ? 14 : 9), data: data.map((point) => ({ ...point, itemStyle: { color: point.error ? tones.bad : point.asked ? tones.accent : tones.session, opacity: 0.85 } })) }],
       };
     },
