@@ -19,6 +19,7 @@ from mica.web.running import Serving, bound
 from mica.web.tokens import Tokens
 
 STARTED_S = 30
+PATIENT = Limits(requests_per_s=1e6, burst=1_000_000)
 
 
 class WebServer:
@@ -41,7 +42,12 @@ def _in_memory(_: Path | str, *, settings: Settings, must_exist: bool) -> Openin
 
 @contextmanager
 def web_server_at(
-    folder: Path, *, port: int = 0, token: str | None = None, opening: Callable[..., Opening] = _in_memory
+    folder: Path,
+    *,
+    port: int = 0,
+    token: str | None = None,
+    opening: Callable[..., Opening] = _in_memory,
+    limits: Limits = PATIENT,
 ) -> Iterator[WebServer]:
     """Start a server, whose spaces are in memory unless `opening` says otherwise, and stop it.
 
@@ -52,7 +58,6 @@ def web_server_at(
     port = listening.getsockname()[1]
     tokens = Tokens(settings.home)
     token = token or tokens.make("tests")[0]
-    limits = Limits(requests_per_s=1e6, burst=1_000_000)
     stop: list[Callable[[], object]] = []
     is_up = threading.Event()
 

@@ -106,7 +106,7 @@ async def test_nothing_is_purged_before_exactly_that_was_confirmed(client: httpx
         ("/api/marks", b'{"text": "x", "parent": "9999"}', 404),
         ("/api/marks?colour=red", b'{"text": "x"}', 400),
         ("/api/crystallize", b'{"tree": "1", "level": "day"}', 404),
-        ("/api/retract", b'{"reference": "1", "reason": "  "}', 400),
+        ("/api/retract", b'{"reference": "1", "reason": ""}', 400),
         ("/api/nothing", b"{}", 404),
         ("/api/store/nothing", b"{}", 404),
         ("/api/store/append", b"\xc1", 400),

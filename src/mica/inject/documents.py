@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 
@@ -24,7 +24,8 @@ OPEN = ("data.", "context.labels.")  # below these every name may stand
 FULL: Fields = (*OWN, *DERIVED)
 _MINIMAL: Fields = ("id", "name", "correlation")
 _MONITORING: Fields = (*_MINIMAL, "depth", "context.agent")
-BUNDLES: Mapping[str, Fields] = {
+Bundle = Literal["minimal", "monitoring", "debugging", "timing", "errors", "full"]
+BUNDLES: Mapping[Bundle, Fields] = {
     "minimal": _MINIMAL,
     "monitoring": _MONITORING,
     "debugging": (*_MONITORING, "parent_id", "root_id"),
@@ -38,7 +39,8 @@ def chosen(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
     """The fields of a bundle and a list together; everything when neither is given. Raises InvalidInput."""
     if bundle is not None and bundle not in BUNDLES:
         raise InvalidInput(f"there is no bundle {bundle!r}; there are {', '.join(BUNDLES)}")
-    wanted = tuple(dict.fromkeys([*(BUNDLES[bundle] if bundle else ()), *fields]))
+    bundled = () if bundle is None else BUNDLES[cast(Bundle, bundle)]
+    wanted = tuple(dict.fromkeys([*bundled, *fields]))
     for field in wanted:
         _check(field)
     return wanted or FULL

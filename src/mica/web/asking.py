@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from mica.errors import AccessDenied
+from mica.errors import AccessDenied, InvalidInput
 from mica.memory import Memory
 from mica.web.access import TOKEN
 from mica.web.house import House
@@ -26,8 +26,10 @@ def space_of(request: HTTPConnection) -> str:
     token = request.scope.get(TOKEN)
     assert isinstance(token, Token)  # the guard lets nothing else reach a space
     house = house_of(request)
-    named = request.query_params.get("space")
-    space = named or (token.spaces[0] if len(token.spaces) == 1 else house.default)
+    named = request.query_params.getlist("space")
+    if len(named) > 1 or "" in named:
+        raise InvalidInput("name one space by ?space=, or none; /api/spaces lists them")
+    space = named[0] if named else token.spaces[0] if len(token.spaces) == 1 else house.default
     if not token.opens(space):
         raise AccessDenied(
             f"this token does not open the space {space!r}; `mica token make --space` makes one that does"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -24,6 +25,7 @@ Method: TypeAlias = Literal["GET", "POST"]
 Does = TypeVar("Does", bound=Callable[..., Awaitable[object]])
 
 JSON = "application/json"
+_NUMBER = re.compile(r"[-+0-9.eE]+")
 CARRIED = ("traceparent", "baggage")  # with one of these, what is recorded goes on where the sender was
 
 
@@ -78,18 +80,19 @@ class Operations:
         return declare
 
     def routes(self) -> list[Route]:
-        """The routes, each GET and POST of a path beside each other."""
-        return [
-            Route(f"/api{operation.path}", _endpoint(operation), methods=[operation.method], name=operation.name)
-            for operation in self.declared
-        ]
+        """One route for each path; those without a part that varies come first."""
+        by_path: dict[str, dict[str, Operation]] = {}
+        for operation in sorted(self.declared, key=lambda each: bool(each.parts)):
+            by_path.setdefault(operation.path, {})[operation.method] = operation
+        return [Route(f"/api{path}", _endpoint(by_method), methods=[*by_method]) for path, by_method in by_path.items()]
 
 
 API = Operations()
 
 
-def _endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(by_method: Mapping[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
+        operation = by_method["GET" if request.method == "HEAD" else request.method]
         try:
             asked = await _asked(operation, request)
         except msgspec.DecodeError as error:
@@ -114,7 +117,7 @@ def _endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
 def document(request: Request, told: object) -> Response:
     """An answer as JSON; of a GET with its tag, so that who has it already is not sent it again."""
     body = msgspec.json.encode(told)
-    if request.method != "GET":
+    if request.method == "POST":
         return Response(body, media_type=JSON)
     tag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"etag": tag, "cache-control": "private, no-cache"}
@@ -138,7 +141,7 @@ async def _asked(operation: Operation, request: Request) -> msgspec.Struct:
         raise msgspec.ValidationError(f"no parameter is called {unknown[0]!r}; what is asked stands in the body")
     body = await request.body() or b"{}"
     if not operation.parts:
-        return msgspec.json.decode(body, type=operation.asked)
+        return _decoded(body, operation.asked)
     given = msgspec.json.decode(body, type=dict[str, object])
     if doubled := sorted(operation.parts & set(given)):
         raise msgspec.ValidationError(f"{doubled[0]!r} stands in the path; leave it out of the body")
@@ -146,6 +149,24 @@ async def _asked(operation: Operation, request: Request) -> msgspec.Struct:
 
 
 Asked = TypeVar("Asked", bound=msgspec.Struct)
+
+
+def _decoded(body: bytes, kind: type[Asked]) -> Asked:
+    """What a body says. JSON knows one kind of number: 4.0 is a whole one."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError:
+        return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), kind)
+
+
+def _with_whole_numbers(value: object) -> object:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_with_whole_numbers(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _with_whole_numbers(each) for name, each in value.items()}
+    return value
 
 
 def asked_of(kind: type[Asked], request: HTTPConnection, *, parts: frozenset[str] = frozenset()) -> Asked:
@@ -162,9 +183,16 @@ def asked_of(kind: type[Asked], request: HTTPConnection, *, parts: frozenset[str
             given[name] = values
         elif len(values) > 1:
             raise msgspec.ValidationError(f"{name!r} is given {len(values)} times; once is possible")
+        elif name in kinds and _holds(kinds[name], datetime) and _NUMBER.fullmatch(values[0]):
+            raise msgspec.ValidationError(f"Expected a date and time with its zone, got a number - at `$.{name}`")
         else:
             given[name] = values[0]
     return msgspec.convert(given, kind, strict=False)
+
+
+def _holds(kind: object, wanted: type) -> bool:
+    """Whether a type is this one, or has it among its parts."""
+    return kind is wanted or any(_holds(each, wanted) for each in get_args(kind))
 
 
 def is_list(kind: object) -> bool:

@@ -22,6 +22,7 @@ from mica.web.patience import PatientProtocol
 
 GRACE_S = 3  # what requests may take to end when the server stops
 CONNECTIONS_MAX = 4_000  # at once: each has a file and some 50 kB
+HEADERS_BYTES_MAX = 2**19  # of one request: a query of ten thousand characters, each written as %XX three times
 KEEP_ALIVE_S = 30  # that an idle connection is kept
 MESSAGE_BYTES_MAX = 2**20  # of a WebSocket: what is asked there is small
 TICK_S = 60.0  # how often the server's clock looks for what is due
@@ -118,6 +119,7 @@ class Serving(uvicorn.Server):
                 log_config=None,
                 access_log=False,  # it would write queries, and with them the keys of links
                 server_header=False,
+                h11_max_incomplete_event_size=HEADERS_BYTES_MAX,
                 limit_concurrency=CONNECTIONS_MAX,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=GRACE_S,

@@ -15,7 +15,7 @@ from mica.teachings import Teaching
 from mica.web.api.shapes import CrystalOut, Limit, Moment, Name, Reference, Words
 from mica.web.operations import API
 
-Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000, pattern=r"\S")]
+Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
 
 
 class CrystalsAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

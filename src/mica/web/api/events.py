@@ -158,12 +158,13 @@ async def impact(memory: Memory, asked: OneAsked) -> Impact:
 @API.get("/errors", tag="events")
 async def errors(memory: Memory, asked: LatestAsked) -> Failures:
     """The latest failures that fit, each with the chain that led to it and the agents that were part of it."""
+    fields = asked.chosen
     found = await memory.failures(asked.query(limit=min(asked.limit, 100)))
     return Failures(
         failures=[
             Failure(
-                event=event_document(each.event, asked.chosen),
-                led=event_documents(each.led, asked.chosen),
+                event=event_document(each.event, fields),
+                led=event_documents(each.led, fields),
                 agents=each.agents,
             )
             for each in found

@@ -33,7 +33,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class NewEvent(Told, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An event that happened."""
 
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^[^\s*?]+$")]
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     data: dict[str, Any] = {}
     error: bool = False
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from mica.inject.documents import BUNDLES, CONTEXT, Fields, chosen
+from mica.inject.documents import CONTEXT, Bundle, Fields, chosen
 from mica.model import ORIGINS, EventQuery
 
 Words: TypeAlias = Annotated[str, msgspec.Meta(max_length=10_000)]  # a question or a task: pages belong in marks
@@ -15,7 +15,11 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]
 Reference: TypeAlias = Annotated[
     str,
     msgspec.Meta(
-        min_length=1, max_length=60, pattern=r"^[#0-9a-z-]+$", description="The id of an event, or its position."
+        min_length=1,
+        max_length=60,
+        pattern=r"^[#0-9a-z-]+$",
+        description="The id of an event, or its position.",
+        examples=["1"],
     ),
 ]
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -58,7 +62,7 @@ CrystalOut: TypeAlias = Annotated[
 class Chosen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which fields of events are sent."""
 
-    bundle: Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(BUNDLES)})] | None = None
+    bundle: Bundle | None = None
     fields: tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=200)], ...] = ()
 
     @property

@@ -1,0 +1,259 @@
+"""The process: started by one command, stopped by one signal, hard to harm, and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+from tests.web.server import WebServer, web_server_at
+
+import mica
+from mica.cli import cli
+from mica.errors import InvalidInput
+from mica.settings import Settings
+from mica.testing.postgres import Server
+from mica.web import running
+from mica.web.access import Limits
+from mica.web.house import House
+from mica.web.patience import PatientProtocol
+from mica.web.running import alone, bound
+from mica.web.tokens import Tokens
+
+ENOUGH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+
+
+def connected(server: WebServer) -> socket.socket:
+    host, _, port = server.base.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Everything up to the end of the connection, however it ends."""
+    got = b""
+    try:
+        while piece := connection.recv(65_536):
+            got += piece
+    except ConnectionResetError:
+        pass
+    return got
+
+
+@pytest.mark.parametrize("drop", [b"", b"GET /he", b"GET /health HTTP/1.1\r\nHost: 127.0"])
+@pytest.mark.parametrize("is_known", [False, True], ids=["at once", "after a request"])
+def test_who_sends_a_request_drop_by_drop_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop: bytes, is_known: bool
+) -> None:
+    monkeypatch.setattr(PatientProtocol, "headers_s", 0.05)
+    monkeypatch.setattr(running, "KEEP_ALIVE_S", 1)
+    with web_server_at(tmp_path) as server, closing(connected(server)) as slow:
+        if is_known:
+            slow.sendall(ENOUGH.replace(b"close", b"keep-alive"))
+            assert b"200 OK" in slow.recv(65_536)
+        slow.sendall(drop)
+
+        assert read_all(slow) in (b"", b'{"status":"ok","version":"0.1.0"}')  # it ends; nobody here has closed it
+
+        with closing(connected(server)) as quick:
+            quick.sendall(ENOUGH)
+            assert b'"status":"ok"' in read_all(quick)
+
+
+def test_a_body_that_never_comes_is_given_up(tmp_path: Path) -> None:
+    with web_server_at(tmp_path, limits=Limits(body_grace_s=0.05)) as server, closing(connected(server)) as slow:
+        slow.sendall(_post(server, b"Content-Length: 100"))
+        slow.sendall(b'{"text": ')
+
+        assert b"HTTP/1.1 408" in read_all(slow)
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 100000000", b"Transfer-Encoding: chunked", b"Content-Length: -1"])
+def test_a_body_of_a_hundred_megabytes_is_refused_before_it_is_held(web_server: WebServer, length: bytes) -> None:
+    with closing(connected(web_server)) as greedy:
+        greedy.sendall(_post(web_server, length))
+        piece = b"x" * 2**20
+        chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if b"chunked" in length else piece
+        try:
+            for _ in range(100):
+                greedy.sendall(chunk)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        got = read_all(greedy)
+
+    assert got == b"" or got.split()[1] in (b"413", b"400")
+    with closing(connected(web_server)) as other:
+        other.sendall(ENOUGH)
+        assert b'"status":"ok"' in read_all(other)
+
+
+def _post(server: WebServer, length: bytes) -> bytes:
+    head = f"POST /api/marks HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {server.token}\r\n"
+    return head.encode() + b"Content-Type: application/json\r\n" + length + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../../etc/passwd", "/static/../../../etc/passwd", "/static/..%2f..%2f..%2fetc/passwd", "/static//etc/passwd"],
+)
+def test_no_path_leads_out_of_what_is_served(web_server: WebServer, path: str) -> None:
+    with closing(connected(web_server)) as connection:
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+        connection.sendall(f"{head}Authorization: Bearer {web_server.token}\r\n\r\n".encode())
+        got = read_all(connection)
+
+    assert got.split()[1] == b"404"
+    assert b"root:" not in got
+
+
+def test_too_many_requests_are_told_to_wait(tmp_path: Path) -> None:
+    with web_server_at(tmp_path, limits=Limits(requests_per_s=0.001, burst=3, refusals_burst=2)) as server:
+
+        def asked(token: str) -> list[int]:
+            found = []
+            for _ in range(5):
+                request = urllib.request.Request(
+                    f"{server.base}/api/sizes", headers={"authorization": f"Bearer {token}"}
+                )
+                try:
+                    with urllib.request.urlopen(request) as answer:
+                        found.append(answer.status)
+                except urllib.error.HTTPError as error:
+                    with error:
+                        found.append(error.code if error.headers.get("retry-after") is None else -error.code)
+            return found
+
+        assert asked(server.token) == [200, 200, 200, -429, -429]  # each says how long to wait
+        assert asked("guessed") == [401, 401, -429, -429, -429]
+
+
+def test_a_port_that_is_taken_is_told_with_the_next_step(tmp_path: Path) -> None:
+    with closing(bound("127.0.0.1", 0, home=tmp_path)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(InvalidInput, match=f"port {port} is taken .* `mica up --port {port + 1}`"):
+            bound("127.0.0.1", port, home=tmp_path)
+    with pytest.raises(InvalidInput, match="give an address of this machine"):
+        bound("no.such.host.invalid", 0, home=tmp_path)
+
+
+def test_a_file_has_one_server(tmp_path: Path) -> None:
+    file = tmp_path / "shop.db"
+    told = r"served already, at http://127.0.0.1:1; `mica open` shows it"
+    with alone(file, address="http://127.0.0.1:1"), pytest.raises(InvalidInput, match=told):
+        alone(file, address="http://127.0.0.1:2").__enter__()
+    with alone(file, address="http://127.0.0.1:2"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def up(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`mica up` as a process of its own, and the link that it prints."""
+    environment = {**os.environ, "HOME": str(home), "MICA_SEMANTIC": "off"}
+    command = [sys.executable, "-m", "mica", "up", "--port", "0", *arguments]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = next((line for line in process.stdout if line.startswith("Open http://")), None)
+            assert line is not None, process.communicate()
+            yield process, line.split()[1]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """U-06, U-11: one command serves what it shows; one signal ends it."""
+    (tmp_path / "home").mkdir()
+    data = tmp_path / "home" / ".local" / "share" / "mica"
+    variables = {"HOME": str(tmp_path / "home"), "MICA_SEMANTIC": "off"}
+    with up(tmp_path / "home") as (process, link):
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with opener.open(link) as page:
+            assert page.status == 200
+        base = link.partition("/enter")[0]
+        with opener.open(f"{base}/api/spaces") as answer:
+            assert json.load(answer)["default"] == "sample"
+
+        told = json.loads(CliRunner().invoke(cli, ["open", "--json"], env=variables).stdout)
+        assert (told["address"], told["pid"]) == (base, process.pid)
+        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(told["link"]) as page:
+            assert page.status == 200
+
+        second = CliRunner().invoke(cli, ["up", "--port", "0"], env=variables)
+        assert (second.exit_code, "served already" in second.stderr) == (1, True)
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+
+    assert process.returncode == 0, out + err
+    assert "Traceback" not in err
+    assert link.partition("key=")[2] not in err
+    assert not any(child.is_running() for child in children)
+    assert list((data / "servers").iterdir()) == []
+    assert [file.name for file in (data / "spaces").iterdir() if not file.name.endswith(".db")] == []
+    assert [token.name for token in Tokens(data).all() if token.name != "browser"] == []
+    assert CliRunner().invoke(cli, ["open"], env=variables).exit_code == 1
+
+
+def test_tokens_are_made_listed_and_revoked_by_commands(tmp_path: Path) -> None:
+    variables = {"HOME": str(tmp_path)}
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(cli, ["token", *arguments], env=variables)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    secret = run("make", "laptop", "--space", "shop", "--days", "3").strip()
+    [listed] = json.loads(run("list", "--json"))
+
+    assert secret.startswith("mica_")
+    assert secret not in run("list")
+    assert (listed["name"], listed["spaces"]) == ("laptop", ["shop"])
+    run("revoke", listed["id"])
+    assert json.loads(run("list", "--json")) == []
+
+
+async def test_servers_that_share_a_database_do_no_work_twice(server: Server, home: Settings) -> None:
+    address = server.address()
+    houses = [House(address, settings=home) for _ in range(3)]
+    try:
+        memories = [await house.memory() for house in houses]
+        with memories[0].context(session="s1", agent="scout"):
+            memories[0].mark("The cookie is set before the redirect")
+        ran = await asyncio.gather(*(memory.tick() for memory in memories))
+    finally:
+        for house in houses:
+            await house.close()
+
+    kinds = [each.kind for part in ran for each in part]
+    assert sorted(kinds) == sorted(set(kinds))
+    assert "crystallize" in kinds
+
+
+async def test_a_house_keeps_spaces_apart_and_closes_them_all(tmp_path: Path, home: Settings) -> None:
+    house = House(tmp_path / "shop.db", settings=home)
+    shop, other = await house.memory(), await house.memory("other", make=True)
+    shop.mark("of the shop")
+
+    assert await house.memory("shop") is shop
+    assert await other.events() == []
+    assert house.spaces() == ["shop", "other"]
+    with pytest.raises(InvalidInput, match="cannot be called"):
+        await house.memory("../other", make=True)
+    await house.close()
+    with pytest.raises(mica.StoreUnavailable):
+        await shop.events()
