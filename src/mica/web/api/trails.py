@@ -23,7 +23,7 @@ from mica.web.operations import API
 BY_HAND = EventId("by-hand")  # of a step that no event has recorded
 Line: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 TrailName: TypeAlias = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^[^/\s]+$", description="A trail's name, slug or key.")
+    str, msgspec.Meta(min_length=1, max_length=200, pattern=r"^[^/]+$", description="A trail's name, slug or key.")
 ]
 TrailOut: TypeAlias = Annotated[
     dict[str, Any],
