@@ -25,6 +25,7 @@ from mica.settings import load_settings
 from mica.store.opening import prepare as prepare_server
 from mica.store.space import shown, space_of
 
+SOURCES_S = 2.0  # for all declared sources together to say that they are there
 FAILED_LATELY = timedelta(days=1)  # work that failed before was done since, or fails again
 
 
@@ -54,6 +55,9 @@ async def doctor(memory: Memory, output: Output) -> None:
     hooks = memory.spools or Spools(hooks_folder(space_of(Path.cwd(), home=settings.home).file))
     if failures := hook_failures(hooks, settings):
         advice.append(f"{counted(len(failures), 'hook')} failed lately: `mica observe status` says why")
+    checked = await memory.sources.health(timeout_s=SOURCES_S)
+    silent = [each for each in checked if not each.is_there]
+    advice += [f"source {each.source} does not answer: {each.told}" for each in silent]
     if not sizes.events:
         advice.append("this space is empty: run `mica up`, or `mica mark` a first observation")
     document = {
@@ -70,6 +74,7 @@ async def doctor(memory: Memory, output: Output) -> None:
         "transcripts_waiting": len(waiting),
         "marks_without_vector": unread,
         "hook_failures": len(failures),
+        "sources": {"declared": len(checked), "silent": [each.source for each in silent]},
         "backlog": {"events": waiting_events, "size_bytes": waiting_bytes},
         "problems": problems,
         "failed_work": [{"at": event.at, **event.data} for event in failed],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -18,7 +18,8 @@ from mica.memory.sourcing import Sourcing
 from mica.memory.wiring import check_budget
 from mica.model import SESSION_ENDED, Appended, Context, Event, EventId, EventQuery, Origin, Ref
 from mica.observe.context import Here
-from mica.select.fragments import PHI_INV_2, Concept
+from mica.select.fragments import PHI_INV_2, Concept, FragmentSource
+from mica.select.sources.registry import CHECK_S
 from mica.store.scheduling import Job
 from mica.walks import STARTED
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.select.cohere import Coherent
     from mica.select.collecting import Collected, Collecting
     from mica.select.judgments import Judgment
+    from mica.select.sources.health import Health
 
 WARMING = timedelta(minutes=89)  # F(11): between two gathers of what is asked most
 WARM_MAX = 5  # concepts that are gathered ahead of a session
@@ -132,6 +134,30 @@ class Gathering(Sourcing):
             return None  # nothing can be written; the agent's turn goes on
         return recorded
 
+    # -- Sources
+
+    @property
+    def every_source(self) -> Mapping[str, FragmentSource]:
+        """All that `defrag` asks, by name: mica's own first, then those of `memory.sources`."""
+        return self._collecting.sources
+
+    async def check_sources(self, *, timeout_s: float = CHECK_S) -> list[Health]:
+        """Whether each declared or registered source answers now, and how its latest questions went."""
+        from mica.inject.gathered import GATHERED
+        from mica.select.sources.health import Past, past
+
+        found = await self.sources.health(timeout_s=timeout_s)
+        went = past(await self.events(EventQuery(names=(GATHERED,), limit=USED_MAX))) if found else {}
+        collecting = self._collecting
+        return [
+            msgspec.structs.replace(
+                each,
+                past=went.get(each.source) or Past(),
+                breaker="open" if collecting.breaker(each.source).is_open else "closed",
+            )
+            for each in found
+        ]
+
     # -- Ahead of time
 
     async def warm(self, *, limit: int = WARM_MAX) -> list[Defragged]:
@@ -224,6 +250,7 @@ class _Parts:
         from mica.select.judgments import Judgments
         from mica.select.replies import Replies
         from mica.select.sources.mentions import Mentions
+        from mica.select.sources.own import Taught, Trodden
 
         store = memory._store
         self.replies = Replies(store)
@@ -239,7 +266,12 @@ class _Parts:
         self.collecting = Collecting(
             store, replies=self.replies, changes=self.changes, pool=self.pool, clock=memory._clock
         )
-        self.own = (Judgments(memory._reads), Mentions(store, stored=memory._stored))
+        self.own = (
+            Judgments(memory._reads),
+            Mentions(store, stored=memory._stored),
+            Taught(store, stored=memory._stored),
+            Trodden(store, stored=memory._stored, gates=memory._settings.trails),
+        )
 
     async def close(self) -> None:
         await self.collecting.close()

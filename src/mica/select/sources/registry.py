@@ -13,6 +13,7 @@ import msgspec
 from mica.errors import InvalidInput, InvalidSettings, MicaError, SourceFailed
 from mica.select.blocking import Pool
 from mica.select.fragments import Concept, Fragment, FragmentSource, Partial
+from mica.select.sources.health import Health
 from mica.settings import Settings
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
@@ -30,16 +31,6 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True):
     fragments: tuple[Fragment, ...]
     missing: str  # what the answer lacks; empty when it is whole
     error: str  # why there is none; empty when there is one
-    milliseconds: float
-
-
-class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a source answers."""
-
-    source: str
-    driver: str
-    is_there: bool
-    told: str  # what it says of itself, or why it does not answer
     milliseconds: float
 
 
@@ -133,17 +124,18 @@ class Sources:
             raise InvalidInput(f"source {name!r} is declared in the settings; take it out there")
         del self._sources[name]
 
-    def covering(self, concept: Concept) -> list[FragmentSource]:
-        """The sources that may know something of a concept."""
-        return [source for source in self if source.declared.knows(concept)]
-
     def hanging(self, name: str) -> int:
         """How many calls of a source have not come back though nobody waits for them."""
         return self._pool.hanging(name)
 
-    async def test(self, name: str, concept: Concept, *, now: datetime) -> Tested:
-        """Ask one source about a concept, outside of every cache. Its failure is told, not raised."""
-        source, begun = self[name], time.perf_counter()
+    async def test(
+        self, name: str, concept: Concept, *, now: datetime, among: Mapping[str, FragmentSource] | None = None
+    ) -> Tested:
+        """Ask one source about a concept, outside of every cache. Its failure is told, not raised.
+
+        It may be one of others, `among`, as mica's own are.
+        """
+        source, begun = (among or {}).get(name) or self[name], time.perf_counter()
         found: Sequence[Fragment] = ()
         failure = ""
         try:
@@ -160,26 +152,12 @@ class Sources:
         )
 
     def explain(self, concept: Concept) -> list[Explained]:
-        """What each source that covers a concept would be asked, in the order in which they are believed."""
-        from mica.select.sources.tables import DeclaredSource, Explained
+        """What each source that covers a concept would be asked, those that are believed most first."""
+        from mica.select.sources.tables import DeclaredSource
 
-        found = []
-        for source in sorted(self.covering(concept), key=lambda each: (each.declared.rank, each.declared.name)):
-            if isinstance(source, DeclaredSource):
-                found.append(source.explained(concept))
-            else:
-                place = type(source).__qualname__
-                found.append(
-                    Explained(
-                        source=source.declared.name,
-                        driver="program",
-                        place=place,
-                        asks=place,
-                        parameters={},
-                        declared=source.declared,
-                    )
-                )
-        return found
+        covering = [source for source in self if source.declared.knows(concept)]
+        asked = [source.explained(concept) for source in covering if isinstance(source, DeclaredSource)]
+        return sorted(asked, key=lambda each: (each.declared.rank, each.source))
 
     async def health(self, *, timeout_s: float = CHECK_S) -> list[Health]:
         """Whether each source answers, all asked at once. None of them is waited for longer than the time."""
@@ -205,10 +183,6 @@ class Sources:
             told=told,
             milliseconds=(time.perf_counter() - begun) * 1_000,
         )
-
-    def drivers(self) -> dict[str, str]:
-        """The driver of each source, by name."""
-        return {source.declared.name: getattr(source, "driver", "program") for source in self}
 
     async def close(self) -> None:
         """Release everything; a source that hangs is left behind."""

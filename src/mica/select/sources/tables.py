@@ -20,6 +20,7 @@ from mica.select.fragments import (
     Concept,
     Declared,
     Fragment,
+    FragmentSource,
     Partial,
 )
 from mica.select.sources.documents import Document
@@ -229,3 +230,13 @@ class Where:
         return all(
             (found := row.look(column)) is not NOTHING and as_text(found) == text for column, text in wanted.items()
         )
+
+
+def driver_of(source: FragmentSource) -> str:
+    """What answers: a driver of the settings, or a program's own class."""
+    return source.driver if isinstance(source, DeclaredSource) else "mica"
+
+
+def place_of(source: FragmentSource) -> str:
+    """Where a source looks, as people may see it."""
+    return source.place if isinstance(source, DeclaredSource) else "this space"

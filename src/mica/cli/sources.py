@@ -1,0 +1,176 @@
+"""sources: what other systems are asked, what they would be asked, what they say, and whether they answer."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from mica.cli.output import Output, memory_command
+from mica.inject.lines import counted, local, one_line
+from mica.memory import Memory
+from mica.model import utc_now
+from mica.select.fragments import Concept, Declared
+from mica.select.sources.health import Health
+from mica.select.sources.tables import Explained, driver_of, place_of
+
+TEXT_CHARACTERS_MAX = 200  # of a fragment in a list; --json has all of it
+
+
+@click.group()
+def sources() -> None:
+    """What other systems know: the sources that `mica defrag` and `mica brief` ask.
+
+    They are declared as [sources.NAME] in the settings; docs/sources.md says how.
+    """
+
+
+@sources.command("list")
+@memory_command
+async def list_(memory: Memory, output: Output) -> None:
+    """Which sources are asked, how they are treated, and which concepts each covers. Nothing is connected to.
+
+    Example: mica sources list
+    """
+    listed = [
+        {"driver": driver_of(source), "place": place_of(source), **_declared(source.declared)}
+        for source in memory.every_source.values()
+    ]
+
+    def for_people(console: Console) -> None:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in ("source", "driver", "rank", "concepts", "place"):
+            table.add_column(heading, overflow="fold")
+        for each in listed:
+            concepts = ", ".join(map(str, each["concepts"])) if isinstance(each["concepts"], tuple) else ""
+            cells = (each["name"], each["driver"], each["rank"], concepts, each["place"])
+            table.add_row(*(escape(str(cell)) for cell in cells))
+        console.print(table)
+        if not len(memory.sources):
+            console.print(
+                "Only mica's own. Declare others as [sources.NAME] in the settings: docs/sources.md", markup=False
+            )
+
+    output.show(listed, for_people)
+
+
+def _declared(declared: Declared) -> dict[str, object]:
+    return {
+        "name": declared.name,
+        "rank": declared.rank,
+        "concepts": declared.concepts,
+        "ttl_s": declared.ttl_s,
+        "is_live": declared.is_live,
+        "time_share": declared.time_share,
+        "invalidated_by": declared.invalidated_by,
+        "fragments_max": declared.fragments_max,
+    }
+
+
+@sources.command()
+@click.argument("name")
+@click.argument("concept")
+@memory_command
+async def test(memory: Memory, output: Output, *, name: str, concept: str) -> None:
+    """Ask the source NAME about CONCEPT, a domain:type:id, outside of every cache, and show what it says.
+
+    Exits 1 when it cannot say.
+
+    Example: mica sources test judgments judgment:code_review:abc123
+    """
+    about = Concept.parse(concept)
+    tested = await memory.sources.test(name, about, now=utc_now(), among=memory.every_source)
+
+    def for_people(console: Console) -> None:
+        for each in tested.fragments:
+            value = (
+                "" if each.value is None or str(each.value) in each.text else f" [dim]= {escape(str(each.value))}[/]"
+            )
+            sure = f"[dim]{each.confidence:.0%}, {local(each.at)}, {escape(each.locator)}[/]"
+            console.print(
+                f"[green]{escape(each.key)}[/] {escape(one_line(each.text, TEXT_CHARACTERS_MAX))}{value} {sure}"
+            )
+        if tested.missing:
+            click.echo(f"mica: missing: {tested.missing}", err=True)
+        if tested.error:
+            click.echo(f"mica: {tested.error}", err=True)
+        else:
+            told = counted(len(tested.fragments), "fragment")
+            click.echo(f"mica: {told} from {name} in {tested.milliseconds:.0f} ms", err=True)
+        if not memory.every_source[name].declared.knows(about):
+            click.echo(f"mica: `concepts` of {name} does not cover {concept}: no gather asks it that", err=True)
+
+    output.show(tested, for_people)
+    if tested.error:
+        raise click.exceptions.Exit(1)
+
+
+@sources.command()
+@click.argument("concept")
+@memory_command
+async def explain(memory: Memory, output: Output, *, concept: str) -> None:
+    """What each source would be asked about CONCEPT, and what is bound to it. Nobody is asked.
+
+    Example: mica sources explain judgment:code_review:abc123
+    """
+    asked = memory.sources.explain(Concept.parse(concept))
+
+    def for_people(console: Console) -> None:
+        for each in asked:
+            _print_explained(console, each)
+        if not asked:
+            console.print(
+                f"No declared source covers {concept}; `mica sources list` shows what each covers.", markup=False
+            )
+
+    output.show(asked, for_people)
+
+
+def _print_explained(console: Console, asked: Explained) -> None:
+    console.print(
+        f"[green]{escape(asked.source)}[/] [dim]{asked.driver}, rank {asked.declared.rank}[/] {escape(asked.place)}"
+    )
+    console.print(f"  {escape(asked.asks)}", soft_wrap=True)
+    for name, value in asked.parameters.items():
+        console.print(f"  [dim]{escape(name)} =[/] {escape(value)}", soft_wrap=True)
+
+
+@sources.command()
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(0.01, 60), default=3.0, show_default=True, help="Seconds for each."
+)
+@memory_command
+async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
+    """Whether each declared source answers now, how fast, and how its latest questions went.
+
+    Exits 1 when one does not answer.
+
+    Example: mica sources health --json
+    """
+    found = await memory.check_sources(timeout_s=timeout_s)
+
+    def for_people(console: Console) -> None:
+        for each in found:
+            state = "[green]answers[/]" if each.is_there else "[red]missing[/]"
+            console.print(
+                f"{state} {escape(each.source)} [dim]{each.driver}, {each.milliseconds:.0f} ms[/] {escape(each.told)}",
+                soft_wrap=True,
+            )
+            if each.past.asked:
+                console.print(f"  [dim]{escape(_past(each))}[/]", soft_wrap=True)
+        if not found:
+            console.print("No source is declared; docs/sources.md says how.", markup=False)
+
+    output.show(found, for_people)
+    if not all(each.is_there for each in found):
+        raise click.exceptions.Exit(1)
+
+
+def _past(health: Health) -> str:
+    """How the latest questions went, in words."""
+    past = health.past
+    last = f"last answer {local(past.answered_at)}" if past.answered_at else "no answer yet"
+    why = f", last failure: {one_line(past.failure, TEXT_CHARACTERS_MAX)}" if past.failure else ""
+    left = "; left alone now" if health.breaker == "open" else ""
+    return f"asked {counted(past.asked, 'time')}, {past.failed} failed; {last}{why}{left}"

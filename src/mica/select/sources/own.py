@@ -1,0 +1,103 @@
+"""What mica itself taught and learned, as sources beside all others: teachings and trails that name a concept's id.
+
+Judgments, marks and crystals are sources too: see `mica.select.judgments` and `mica.select.sources.mentions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+
+from mica.crystallize.promoting import known
+from mica.model import RETRACTED
+from mica.select.fragments import RANK_DATABASE, RANK_FILE, Concept, Declared, Fragment
+from mica.settings import TrailSettings
+from mica.store.protocol import Store
+from mica.trails import PREFIX, Trail, TrailQuery, seen, trust
+from mica.words import terms
+
+OFFERED_MAX = 5  # of each; more than a reader is shown of a concept
+TRAILS_MAX = 500  # that are looked at, the most walked first
+PATHS_MAX = 8  # of a trail; a list of paths pays only while it is short
+TEXT_CHARACTERS_MAX = 1_000
+
+
+class Taught:
+    """Teachings that stand and name a concept's id: what a person or a rule chose to keep telling."""
+
+    declared = Declared(name="teachings", rank=RANK_DATABASE, invalidated_by=("teaching.*", RETRACTED))
+
+    def __init__(self, store: Store, *, stored: Callable[[], Awaitable[None]]) -> None:
+        self._store = store
+        self._stored = stored
+
+    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
+        wanted = set(terms(concept.id))
+        if not wanted:
+            return []
+        await self._stored()
+        naming = [
+            each
+            for each in await known(self._store)
+            if each.at <= now
+            and wanted <= set(terms(" ".join([*(said.text for said in each.statements), *each.topics])))
+        ]
+        return [
+            Fragment(
+                key=f"#{each.position}",
+                text=each.text[:TEXT_CHARACTERS_MAX],
+                confidence=each.confidence,
+                at=each.at,
+                source=self.declared.name,
+                locator=f"#{each.position}",
+                sources=(each.id, *sorted(each.cites)),
+            )
+            for each in reversed(naming[-OFFERED_MAX:])
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class Trodden:
+    """Trails that are called what a concept is called, or lead through the file that it names."""
+
+    declared = Declared(name="trails", rank=RANK_FILE, invalidated_by=("trail.*",))
+
+    def __init__(self, store: Store, *, stored: Callable[[], Awaitable[None]], gates: TrailSettings) -> None:
+        self._store = store
+        self._stored = stored
+        self._gates = gates
+
+    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
+        await self._stored()
+        found = [
+            seen(each, now=now, gates=self._gates) for each in await self._store.trails(TrailQuery(limit=TRAILS_MAX))
+        ]
+        fitting = [
+            each for each in found if each.suspended is None and each.state != "archived" and _names(each, concept)
+        ]
+        return [
+            Fragment(
+                key=each.name,
+                text=f"{each.name}: {' → '.join(each.paths[:PATHS_MAX])} (walked {each.runs} times)"[
+                    :TEXT_CHARACTERS_MAX
+                ],
+                confidence=trust(each, self._gates),
+                at=min(each.last_at, now),
+                source=self.declared.name,
+                locator=each.name,
+                sources=each.walks,
+            )
+            for each in fitting[:OFFERED_MAX]
+            if each.first_at <= now
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _names(trail: Trail, concept: Concept) -> bool:
+    """Whether a concept's id is a trail's name, its kind of task, or one of its files."""
+    name = concept.id.removeprefix(PREFIX)
+    return name in {trail.slug, trail.shape} or any(path == name or path.endswith(f"/{name}") for path in trail.paths)
