@@ -74,6 +74,23 @@ class Server:
         for lock in ("postmaster.pid", ".s.PGSQL.5432.lock"):
             (self._server.pgdata / lock).unlink(missing_ok=True)
 
+    @contextmanager
+    def hung(self, *, role: str) -> Iterator[None]:
+        """Meanwhile the server's processes for a role do nothing, and say nothing."""
+        pid = self._server.get_pid()
+        assert pid is not None
+        serving = [
+            process for process in psutil.Process(pid).children() if f" {role} " in f" {' '.join(process.cmdline())} "
+        ]
+        assert serving, f"nobody is connected as {role}"
+        for process in serving:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in serving:
+                process.resume()
+
     def restart(self) -> None:
         """Start it again after `kill`."""
         self._server.ensure_postgres_running()

@@ -192,6 +192,7 @@ async def test_lines_are_told_latest_first_and_those_that_are_no_json_are_named(
         (b'{"a": {"$ref": "https://example.org/x.json"}}', "leads to another document, which is not followed"),
         (b'{"a": {"$ref": "#/a"}}', "references go in a circle: #/a → #/a"),
     ],
+    ids=["latin 1", "half", "empty", "too deep", "circle", "elsewhere", "itself"],
 )
 async def test_a_document_that_cannot_be_used_is_named(
     content: bytes, reason: str, tmp_path: Path, declare: Declare

@@ -197,6 +197,7 @@ async def test_redirects_on_the_same_host_are_followed_a_few_times(site: Site, d
         (b"", 204, {}, "is not json"),
         (b"[]", 200, {"content_length": "nonsense"}, "does not answer"),
     ],
+    ids=["too long", "latin 1", "html", "too deep", "compressed", "broken", "refused", "empty", "no length"],
 )
 async def test_an_answer_that_cannot_be_used_is_named(
     document: bytes, status: int, headers: dict[str, str], reason: str, site: Site, declare: Declare

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 import asyncpg
-import msgspec
-import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -251,14 +249,16 @@ async def test_a_cancelled_question_is_cancelled_on_the_server(opened: Opened, s
             await asyncio.sleep(0)
 
 
-async def test_a_pool_that_is_used_up_is_named_and_recovers(opened: Opened, shop: Server) -> None:
-    sources = opened("SELECT pg_sleep(600)::text AS key", parameters="[]", timeout_s="60")
+async def test_a_pool_that_is_used_up_is_named_and_recovers(shop: Server, declare: Declare) -> None:
+    query = "SELECT pg_sleep(600)::text AS key"
+    sources = declare(
+        table(query, timeout_s="60") + table(query, name="hasty", timeout_s="0.05"), SHOP_DSN=shop.dsn(role=APP)
+    )
     asking = [asyncio.ensure_future(ask(sources, "shop")) for _ in range(CONNECTIONS_MAX)]
     await until_sleeping(shop, CONNECTIONS_MAX)
-    sources["shop"].table = msgspec.structs.replace(sources["shop"].table, timeout_s=0.05)  # type: ignore[attr-defined]
 
     with pytest.raises(SourceFailed, match=rf"all {CONNECTIONS_MAX} connections to it are in use"):
-        await ask(sources, "shop")
+        await ask(sources, "hasty")
     for each in asking:
         each.cancel()
     await asyncio.wait(asking)
@@ -306,27 +306,19 @@ async def test_a_connection_that_died_while_nobody_used_it_is_replaced(opened: O
     assert [each.value for each in await ask(sources, "shop")] == ["GROWL"]
 
 
-async def test_a_server_that_hangs_holds_nobody(opened: Opened, shop: Server) -> None:
-    """TC-03: a server that takes connections and never says a word: the caller leaves at its time, closing ends."""
-    sources = opened(QUERY, parameters='["{type}", "{id}"]', timeout_s="0.2")
+async def test_a_server_that_hangs_holds_nobody(shop: Server, declare: Declare) -> None:
+    """TC-03: a server that is connected and never says a word: the caller leaves at its time, closing ends."""
+    query = "SELECT id AS key, verdict AS value FROM shop.judgments WHERE id = $1"
+    sources = declare(
+        table(query, timeout_s="60") + table(query, name="hasty", timeout_s="0.2"), SHOP_DSN=shop.dsn(role=APP)
+    )
     await ask(sources, "shop")
-    processes = [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if any(f" {APP} " in word for word in process.info["cmdline"] or [])
-    ]
-    assert processes
 
-    for process in processes:
-        process.suspend()
-    try:
+    with shop.hung(role=APP):
         with pytest.raises(SourceFailed, match=r"no answer within 0\.2 s"):
-            await ask(sources, "shop")
+            await ask(sources, "hasty")
         async with asyncio.timeout(SOON_S):
             await sources.close()
-    finally:
-        for process in processes:
-            process.resume()
 
 
 async def test_a_slow_connection_is_finished_for_the_next_who_asks(opened: Opened, shop: Server) -> None:

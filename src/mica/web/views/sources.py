@@ -11,7 +11,7 @@ from mica.inject.gathered import GATHERED, Defragged
 from mica.inject.receipts import BRIEF
 from mica.memory import Memory
 from mica.model import Event, EventId, EventQuery
-from mica.select.sources.registry import Health
+from mica.select.sources.health import Health
 from mica.web.views.briefs import receipt_of
 
 BRIEFS_READ = 200  # the latest
