@@ -33,7 +33,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     workflow: str | None = None  # the kind of task, as in build
     session: str | None = None
     agent: str | None = None
-    at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    at: Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})] | None = None
     id: str | None = None
 
 
