@@ -104,3 +104,24 @@ def test_sources_are_tables_by_name_for_their_drivers_to_read(tmp_path: Path) ->
     assert settings.sources == {"reviews": {"driver": "json", "path": "reviews.json"}}
     with pytest.raises(InvalidSettings, match=r"\$\.sources"):
         load_settings(written(tmp_path, "sources = 3\n"))
+
+
+def test_variables_that_sources_name_are_taken_and_no_others(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(
+        '[sources.a]\ndsn_env = "A_DSN"\n[sources.b]\nheaders_env = { X = "B_TOKEN" }\n[sources.c]\nenv = ["C", "UNSET"]\n'
+    )
+    environment = {"A_DSN": "a", "B_TOKEN": "b", "C": "c", "OTHER": "o", "HOME": "/h", "MICA_CONFIG": str(file)}
+
+    settings = load_settings(environment)
+
+    assert {name: each.reveal() for name, each in settings.variables.items()} == {
+        "A_DSN": "a",
+        "B_TOKEN": "b",
+        "C": "c",
+    }
+    assert settings.file == file
+    for key in ("variables", "file"):
+        file.write_text(f'{key} = "x"\n')
+        with pytest.raises(InvalidSettings, match=f"`{key}` is not for a file"):
+            load_settings(environment)

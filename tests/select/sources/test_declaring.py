@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import mica
 from mica.errors import InvalidSettings
+from mica.select.sources.declaring import TABLES
 from mica.select.sources.registry import Sources
+from mica.select.sources.tables import driver_of
 from mica.testing.sources import ABOUT, declared
 
 Declare = Callable[..., Sources]
@@ -120,3 +124,16 @@ def test_sources_keep_the_order_of_their_tables(declare: Declare) -> None:
     sources = declare('[sources.z]\ndriver = "memory"\n[sources.a]\ndriver = "memory"\n')
 
     assert [source.declared.name for source in sources] == ["z", "a"]
+
+
+def test_the_tables_of_the_page_are_declared_as_written(tmp_path: Path) -> None:
+    """docs/sources.md: every driver is shown, and every table of it can be used."""
+    page = Path(__file__).parents[3] / "docs" / "sources.md"
+    tables = "\n".join(re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+
+    sources = declared(tables, folder=tmp_path, SHOP_DSN="postgresql://shop@localhost/shop", TICKETS_TOKEN="x")
+
+    shown = {driver_of(source) for source in sources}
+    assert shown == set(TABLES)
+    keys = {field.encode_name for table in TABLES.values() for field in msgspec.structs.fields(table)}
+    assert {key for key in keys if f"`{key}`" not in page.read_text(encoding="utf-8")} == {"fragment"}
