@@ -14,6 +14,9 @@ from mica.cli import cli
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    for name in ("auth", "session"):
+        (tmp_path / f"src/{name}.py").write_text("".join(f"line_{number} = {number}\n" for number in range(60)))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "MICA_CONFIG", "MICA_STORE"):
         monkeypatch.delenv(name, raising=False)
@@ -76,6 +79,8 @@ def test_learning_is_run_and_switched(run: CliRunner) -> None:
         (["create", "Log In", "a.py"], 1, "mica: a trail cannot be called 'Log In'"),
         (["create", "login", "a.py:9-1"], 2, "has no lines from 9 to 1"),
         (["create", "login", "../a.py"], 1, "is not a path within the project"),
+        (["create", "login", "src/nowhere.py"], 1, "'src/nowhere.py' cannot be a step: there is no such file"),
+        (["create", "login", "src/auth.py:900-1000"], 1, "'src/auth.py' cannot be a step"),
         (["publish"], 2, "give --write for this project, or --to"),
     ],
 )
@@ -97,7 +102,7 @@ def test_a_trail_cannot_take_the_name_of_a_command_of_ours(run: CliRunner, name:
 def test_files_that_have_a_name_keep_it(run: CliRunner) -> None:
     """A-23: making a second trail of the same files never takes the first away."""
     told(run, "trails", "create", "login", "src/auth.py:10-40")
-    result = run.invoke(cli, ["trails", "create", "signing-in", "src/auth.py:900-1000"])
+    result = run.invoke(cli, ["trails", "create", "signing-in", "src/auth.py:50-60"])
     assert result.exit_code == 1
     assert "nav:login already" in result.output
     assert "nav:login" in told(run, "trails", "show", "login")

@@ -154,6 +154,20 @@ async def test_a_hook_ranks_as_navigate_does(shop: Shop, memory: mica.Memory) ->
     await asyncio.to_thread(ranks_alike)
 
 
+async def test_the_files_of_a_brief_are_those_of_navigate(shop: Shop, memory: mica.Memory) -> None:
+    """A-42, C-16: one ranking for the hook, `navigate` and the brief, each file with what last touched it."""
+    brief = await memory.brief(PROMPT, deadline_s=5.0)
+    (passage,) = [each for each in brief.passages if each.source == "files"]
+
+    expected = [place.path for place in await memory.navigate(PROMPT, root=shop.root)]
+    told = [part.partition(" (")[0].partition(":")[0] for part in passage.text.split(", ")]
+    touched = {"auth/session.py", "auth/redirect.py", "billing/invoice.py"}
+    assert told == [path for path in expected if path in touched]
+    reads = {str(event.id): event.data["path"] for event in await memory.events() if event.name == "file.read"}
+    assert {reads[each] for each in passage.sources} == touched
+    assert "files" not in brief.missing
+
+
 async def test_the_gate_and_the_holdout_decide_whether_it_is_said(shop: Shop, memory: mica.Memory) -> None:
     """A-18, TA-06: nothing for a word or two, nothing where a file is named, nothing to a session that is held out."""
     assert shop.said("go on") == ""

@@ -254,7 +254,29 @@ async def test_a_purged_prompt_takes_every_event_that_says_the_name(
 
     held = await memory.events(EventQuery(limit=None))
     assert [event.name for event in held if b"login" in event.body] == []
-    assert [event.data["slug"] for event in held if event.name == OFFERED] == ["release-parcel"]
+    offered = {event.data["key"] for event in held if event.name == OFFERED}
+    assert offered == {key_of(FILES), key_of(("x.py", "y.py"))}  # a key says nothing
+
+
+async def test_a_purge_takes_neither_the_figures_of_a_trail_nor_the_name_that_a_person_gave(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """U-08, A-30: one prompt of many goes; what else is known of its trail stays, under the name that was chosen."""
+    for number in range(4):
+        await walk(memory, clock, f"s{number}")
+    await memory.trails.crystallize(key_of(FILES), slug="sign-in")
+    await memory.trails.track("sign-in", outcome="success")
+    first = next(event for event in await memory.events() if event.name == "mark")
+
+    await memory.purge(ids=[first.id])
+
+    trail = await memory.trails.show("sign-in")
+    assert (trail.key, trail.by, trail.version) == (key_of(FILES), "user", 1)
+    assert len(await memory.events(EventQuery(names=(USED,)))) == 1
+    assert trail.runs == 4  # three walks that are left, and the use
+    assert first.id not in trail.walks
+    await memory.purge(value="sign-in")
+    assert [event for event in await memory.events(EventQuery(limit=None)) if b"sign-in" in event.body] == []
 
 
 async def test_a_purge_reaches_the_commands_that_were_published(

@@ -105,12 +105,14 @@ async def create(
 ) -> None:
     """Make a trail by hand, or give a learned one its name, whatever the gate says.
 
+    The files must be there, with the lines that are named.
+
     Example: mica trails create login src/auth.py:10-40 src/session.py --description "Signing in"
     """
     if (learned is None) == (not places):
         raise click.UsageError("give files, or --from a learned trail")
     if learned is None:
-        made = await memory.trails.create(name, places, description=description)
+        made = await memory.trails.create(name, places, description=description, root=await memory.directory())
     else:
         made = await memory.trails.crystallize(learned, slug=name)
     output.show(trail_document(made), lambda console: _print_trail(console, made))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from mica.crystallize.following import Followed, follow
+from mica.crystallize.following import Followed, LeftOut, anchored, follow
 from mica.crystallize.recalling import Placed, placed
+from mica.errors import InvalidInput
 from mica.trails import Trail
 from mica.walks import Step
 
@@ -19,6 +20,16 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]  # empty where nothing of the trail is left
     reasons: tuple[str, ...]
     renamed: tuple[tuple[str, str], ...] = ()  # old name, new name
+
+
+def proven(step: Step, *, root: Path) -> Step:
+    """A step with the hash of its lines as they are, by which they are found again. Raises InvalidInput without any."""
+    now = anchored(root, step.path, step.start_line, step.end_line)
+    if isinstance(now, LeftOut):
+        raise InvalidInput(f"{step.path!r} cannot be a step: {now.reason}")
+    if step.start_line is None:
+        return msgspec.structs.replace(step, total_lines=now.total)
+    return msgspec.structs.replace(step, end_line=now.end, total_lines=now.total, content_hash=now.content_hash)
 
 
 def drift_of(trail: Trail, *, root: Path, now: datetime) -> Drift | None:

@@ -42,6 +42,7 @@ class Said(msgspec.Struct, kw_only=True):
     by: By
     version: int
     at: datetime
+    given: bool = False  # whether a person chose the slug; else it is words of prompts
     suspended: str | None = None
     measured: Measured | None = None
 
@@ -63,6 +64,7 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     exact: str = ""
     walks: tuple[EventId, ...] = ()  # whose prompts its name and description are made of
+    given: bool = False
     renamed: tuple[tuple[str, str], ...] = ()  # files that its steps followed: old name, new name
 
     @property
@@ -90,7 +92,7 @@ def said_in(events: Iterable[Event]) -> list[Said]:
         if said is None:
             continue
         if event.name == RENAMED and isinstance(slug := data.get("slug"), str):
-            said.slug = slug
+            said.slug, said.given = slug, True
         elif event.name == SUSPENDED:
             said.suspended = str(data.get("reason") or "by hand")
         elif event.name == RESUMED:
@@ -119,6 +121,7 @@ def _name(event: Event, found: dict[str, Said], owner: dict[str, str], retracted
         by=naming.by,
         version=naming.version,
         at=known.at if known is not None else event.at,
+        given=naming.given or event.name == CREATED or (known is not None and known.given),
         suspended=known.suspended if known is not None else None,
         measured=known.measured if known is not None else None,
     )
@@ -139,13 +142,19 @@ def renamed_in(events: Iterable[Event]) -> dict[str, str]:
 
 
 async def naming(store: Store, identifiers: Iterable[EventId]) -> list[Event]:
-    """Every event that calls a trail by a name which it took from one of these: a slug is words of prompts."""
+    """Every event that calls a trail by a name which it took from one of these: a slug is words of prompts.
+
+    Uses and measurements that say only the key of a trail, which tells nothing, are not among them: figures stay. A
+    name that a person chose goes with the last prompt that led there.
+    """
     wanted = frozenset(identifiers)
     keys: set[str] = set()
+    gone: set[str] = set()  # of trails that nothing is left of
     slugs: set[str] = set()
     for trail in await store.trails(TrailQuery(limit=None)):
         if not wanted.isdisjoint([*trail.walks, *(step.event for step in trail.steps)]):
             keys.update((trail.key, *trail.merged))
+            gone.update((trail.key, *trail.merged) if wanted.issuperset(trail.walks) else ())
             slugs.add(trail.slug)
     found: list[Event] = []
     for event in await store.events(EventQuery(names=(CREATED, CRYSTALLIZED), limit=None)):
@@ -159,7 +168,7 @@ async def naming(store: Store, identifiers: Iterable[EventId]) -> list[Event]:
     if not keys:
         return found
     for event in await store.events(EventQuery(names=(OFFERED, USED, RENAMED), limit=None)):
-        if event.data.get("key") in keys:
+        if "slug" in event.data and event.data.get("key") in (gone if event.name == RENAMED else keys):
             found.append(event)
             slugs.add(str(event.data.get("slug")))
     names = {PREFIX + slug for slug in slugs}

@@ -28,7 +28,7 @@ class Prompted:
 
     def __init__(self, prompt: str, session: str, *, root: str, tree: int, past: int) -> None:
         """`tree` and `past` are files that are open for reading. Raises ValueError for one that was cut off."""
-        known = Kept(past)
+        self._known = known = Kept(past)
         self._prompt, self._root = prompt, root
         nothing: tuple[float, list[float], list[float]] = (0.0, [], [])
         self._worth: dict[str, float] = known.get("offers", "worth", {})
@@ -43,6 +43,10 @@ class Prompted:
         """Where in a file to begin; nowhere in one that cannot be read."""
         text = text_of(self._root, path)
         return () if text is None else lines_in(text, path, self._prompt, self._asked)[0]
+
+    def last(self, path: str) -> tuple[str, float]:
+        """The event that last read or changed a file, and when, in seconds since 1970; empty where none is known."""
+        return self._known.get("last", path, ("", 0.0))
 
     def offer(self) -> tuple[str, list[str]]:
         """What is said, and which paths; nothing where it would cost more than it saves."""

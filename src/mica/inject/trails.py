@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from mica.crystallize.drifting import Drift, drift_of
+from mica.crystallize.drifting import Drift, drift_of, proven
 from mica.crystallize.evolving import Evolution, Stats, evolution, stats_of, to_crystallize, to_refresh
 from mica.crystallize.mining import normalised
+from mica.crystallize.shapes import slug_of
+from mica.crystallize.telling import said_in
 from mica.crystallize.trails import ending_of, learned, run_of
 from mica.errors import InvalidInput, UnknownTrail
 from mica.inject.commands import Destination, command_text, publish
@@ -182,12 +184,20 @@ class Trails:
     # -- Say --------------------------------------------------------------------------------------------------
 
     async def create(
-        self, slug: str, steps: Iterable[Step], *, description: str = "", shape: str = "", by: By = "user"
+        self,
+        slug: str,
+        steps: Iterable[Step],
+        *,
+        description: str = "",
+        shape: str = "",
+        by: By = "user",
+        root: Path | None = None,
     ) -> Trail:
         """Make a trail by hand, crystallized at once. Steps are steps, never bare paths (K-03).
 
-        Raises InvalidInput when the name is taken or unusable, when its files have a name already, or when there are no
-        steps or too many.
+        With a working tree its files must be there with the lines that are named, which are then found again as the
+        files change. Raises InvalidInput where they are not, when the name is taken or unusable, when its files have a
+        name already, or when there are no steps or too many.
         """
         slug = check_slug(slug)
         if slug in RESERVED:
@@ -195,6 +205,8 @@ class Trails:
         listed = tuple(map(_checked, steps))
         if not 1 <= len({step.path for step in listed}) <= STEPS_MAX:
             raise InvalidInput(f"a trail has 1 to {STEPS_MAX} files, not {len({step.path for step in listed})}")
+        if root is not None:
+            listed = tuple([await asyncio.to_thread(proven, step, root=root) for step in listed])
         await self._free(slug)
         key = key_of(step.pattern or step.path for step in listed)
         for other in await self._all(TrailQuery(limit=None)):
@@ -219,9 +231,28 @@ class Trails:
         trail = await self.show(reference)
         if slug is not None and check_slug(slug) != trail.slug:
             await self._free(check_slug(slug))
-        self._crystallize(trail, slug=check_slug(slug) if slug is not None else trail.slug, by=by)
+        is_given = slug is not None and by == "user"
+        self._crystallize(trail, slug=check_slug(slug) if slug is not None else trail.slug, by=by, given=is_given)
         await self.learn()
         return await self._known(trail.key)
+
+    async def given(self) -> dict[str, str]:
+        """The names that people gave, by the keys of their trails."""
+        await self._fresh()
+        told = await self._store.events(EventQuery(names=TOLD, limit=None))
+        return {said.key: said.slug for said in said_in(told) if said.given}
+
+    async def give_again(self, names: Mapping[str, str], *, without: str | None) -> None:
+        """Name trails as people did that lost their names with a purge, unless a name says what was purged."""
+        await self.learn()
+        held = {trail.key: trail for trail in await self._all(TrailQuery(limit=None))}
+        taken = {trail.slug for trail in held.values() if trail.version}
+        lost = {key: slug for key, slug in names.items() if key in held and not held[key].version and slug not in taken}
+        for key, slug in lost.items():
+            if without is None or slug_of(without) not in slug:
+                self._crystallize(held[key], slug=slug, by="user", given=True)
+        if lost:
+            await self.learn()
 
     async def rename(self, reference: str, slug: str) -> Trail:
         """Call a crystallized trail otherwise. Raises InvalidInput when the name is taken."""
@@ -241,7 +272,7 @@ class Trails:
         """Record that these were shown to somebody (A-07)."""
         for choice in choices:
             trail = choice.trail
-            told = {"key": trail.key, "slug": trail.slug, "match": choice.match, "score": choice.score}
+            told = {"key": trail.key, "match": choice.match, "score": choice.score}
             self._emit()(OFFERED, told, origin="tool")
 
     async def load(
@@ -264,7 +295,7 @@ class Trails:
             raise InvalidInput(f"there is no outcome {outcome!r}; use one of {', '.join(OUTCOMES)}")
         trail = reference.trail if isinstance(reference, Choice) else reference
         trail = await self.show(trail) if isinstance(trail, str) else trail
-        told = {"key": trail.key, "slug": trail.slug, "outcome": outcome, "tokens": tokens}
+        told = {"key": trail.key, "outcome": outcome, "tokens": tokens}
         return self._emit()(USED, told, origin="tool").id
 
     async def log(
@@ -491,7 +522,7 @@ class Trails:
         await self.learn()
         return await self._known(trail.key)
 
-    def _crystallize(self, trail: Trail, *, slug: str, by: By, drift: Drift | None = None) -> None:
+    def _crystallize(self, trail: Trail, *, slug: str, by: By, drift: Drift | None = None, given: bool = False) -> None:
         steps = trail.steps if drift is None else drift.steps
         own = key_of(step.pattern or step.path for step in steps)
         data = {
@@ -506,6 +537,7 @@ class Trails:
             "walks": trail.walks,
             "steps": msgspec.to_builtins(steps),
             "renamed": () if drift is None else drift.renamed,
+            "given": given,
         }
         self._emit()(CRYSTALLIZED, data, origin="user" if by == "user" else "tool")
 

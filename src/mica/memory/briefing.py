@@ -96,7 +96,13 @@ class Briefing(Gathering):
         hooks: Path | None = None,
     ) -> None:
         super().__init__(store, settings=settings, clock=clock, encoder=encoder, hooks=hooks)
-        self._sources: list[Source] = [Marks(store), Crystals(store), Files(store), Teachings(store), *sources]
+        self._sources: list[Source] = [
+            Marks(store),
+            Crystals(store),
+            Files(store, self._ranked),
+            Teachings(store),
+            *sources,
+        ]
         if len({source.name for source in self._sources}) < len(self._sources):
             raise InvalidInput(f"two sources have one name: {sorted(source.name for source in self._sources)}")
 

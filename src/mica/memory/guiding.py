@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.select.navigation.places import Places
     from mica.select.replaying import Replay
     from mica.select.reporting import Period, Report
+    from mica.select.sources.files import Ranked
 
 
 EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
@@ -80,6 +81,22 @@ class Guiding(Crystallizing):
         if root not in self._trees:
             self._trees[root] = Navigating(self._store, root, home=self._kept)
         return self._trees[root]
+
+    async def _ranked(self, task: str) -> list[Ranked] | None:
+        """The files that hooks would rank for a task, if somebody has opened them before; None where nothing is kept.
+
+        A brief has a tenth of a second, which is not enough to read a log or a working tree.
+        """
+        made = None if self.spools is None else self.spools.prompt_answer()
+        root = None if made is None else await self._worked_in()
+        if made is None or str(root) not in made.trees:
+            return None
+        from mica.inject.places import ranked
+
+        session = self.here.context.session or ""
+        return await asyncio.to_thread(
+            ranked, task, session, root=str(root), tree=made.trees[str(root)], past=made.past
+        )
 
     async def _worked_in(self) -> Path | None:
         """The working tree of the latest session; None where there was none, or it is not here."""

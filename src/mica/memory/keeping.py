@@ -95,6 +95,7 @@ class Keeping(Briefing):
         await (self._stored() if dry_run else self._folding.clear())
         known = frozenset([(await self.event(reference)).id for reference in ids])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
+        names = {} if dry_run else await self.trails.given()
         purged = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
         if not dry_run:
             self._take_back_answers()
@@ -104,6 +105,8 @@ class Keeping(Briefing):
                 self._models.cache.clear()
             await self.learn_purges()
             await self._remake()
+            if names:
+                await self.trails.give_again(names, without=value)
         if published:
             from mica.inject.publishing import with_files
 

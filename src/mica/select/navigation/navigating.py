@@ -24,6 +24,7 @@ from mica.select.navigation.signals import Question
 from mica.store.protocol import Store
 from mica.walks import Walk, walks_of
 
+TOUCHING = ("read", "edit", "create")
 SESSIONS_MAX = 200  # whose files hooks know: an older one is seldom gone on with
 EVENTS_MAX = 50_000  # the latest of the log that are learned from: months of one person's work
 LIMIT_MAX = 1_000
@@ -140,6 +141,10 @@ def _entries(past: Past, walks: Sequence[Walk], learned: Learned) -> Iterator[tu
     yield "offers", "worth", packed(learned.worth.by_kind)
     yield "offers", "weights", packed((weights.start, weights.slopes, weights.off))
     yield from past.entries()
+    steps = sorted((step for walk in walks for step in walk.steps if not step.failed), key=lambda step: step.at)
+    touched = {step.path: (step.event, step.at.timestamp()) for step in steps if step.operation in TOUCHING}
+    for path, last in touched.items():
+        yield "last", path, packed(last)
     latest = dict.fromkeys(walk.session for walk in reversed(walks) if walk.session is not None)
     for session in list(latest)[:SESSIONS_MAX]:
         yield "sessions", session, packed(session_of(walks, session))

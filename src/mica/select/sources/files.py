@@ -1,10 +1,11 @@
-"""Where agents went: the files that earlier turns used for prompts like this one."""
+"""Where agents go: the files that a task will need, and without a task those that were used most."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -31,15 +32,30 @@ class Visit(msgspec.Struct, kw_only=True):
     last: Event | None = None
 
 
+class Ranked(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that `navigate` ranks for a task: where to begin, why, and what last touched it."""
+
+    path: str
+    lines: tuple[tuple[int, int], ...]
+    reason: str
+    last: EventId
+    at: datetime
+
+
 class Files:
-    """The files of a space, as its agents used them."""
+    """The files of a space: for a task as `navigate` ranks them, else as its agents used them."""
 
     name = "files"
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, ranked: Callable[[str], Awaitable[Sequence[Ranked] | None]] | None = None) -> None:
+        """`ranked` answers for a task by what is kept for hooks; None where nothing is: then turns like it vote."""
         self._store = store
+        self._ranked = ranked
 
     async def passages(self, question: Question) -> Sequence[Passage]:
+        ranked = await self._ranked(question.query) if question.query and self._ranked is not None else None
+        if ranked is not None:
+            return self._told(ranked[:FILES_MAX])
         if question.query:
             steps, weights = await self._steps_like(question)
         else:
@@ -57,6 +73,21 @@ class Files:
                 at=max(visit.last.at for visit in visited if visit.last),
                 source=self.name,
                 kind="files used for such prompts" if question.query else "files used most",
+            )
+        ]
+
+    def _told(self, ranked: Sequence[Ranked]) -> Sequence[Passage]:
+        if not ranked:
+            return []
+        return [
+            Passage(
+                text=", ".join(_placed(each) for each in ranked),
+                sources=tuple(dict.fromkeys(each.last for each in ranked)),
+                tokens=0,
+                score=1.0,
+                at=max(each.at for each in ranked),
+                source=self.name,
+                kind="files for such a task",
             )
         ]
 
@@ -96,6 +127,11 @@ def visits(steps: Iterable[Event], weights: dict[EventId, float] | None = None) 
     for path, visit in found.items():
         visit.votes = math.fsum(votes[path].values())
     return list(found.values())
+
+
+def _placed(ranked: Ranked) -> str:
+    lines = ",".join(f"{start}-{end}" for start, end in ranked.lines[:2])
+    return f"{ranked.path}{f':{lines}' if lines else ''} ({ranked.reason})"
 
 
 def _described(visit: Visit) -> str:

@@ -1,0 +1,31 @@
+"""What is kept for hooks, ranked for a brief."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from mica.inject.prompting import Prompted
+from mica.model import EventId
+from mica.select.sources.files import Ranked
+
+
+def ranked(task: str, session: str, *, root: str, tree: str, past: str) -> list[Ranked] | None:
+    """The files of a task that somebody has opened before, best first; None where what is kept cannot be read."""
+    try:
+        with Path(tree).open("rb") as files, Path(past).open("rb") as before:
+            asked = Prompted(task, session, root=root, tree=files.fileno(), past=before.fileno())
+    except (OSError, ValueError):
+        return None
+    known = [(place, *asked.last(place.path)) for place in asked.places]
+    return [
+        Ranked(
+            path=place.path,
+            lines=asked.lines(place.path),
+            reason=place.reasons[0],
+            last=EventId(event),
+            at=datetime.fromtimestamp(at, UTC),
+        )
+        for place, event, at in known
+        if event
+    ]
