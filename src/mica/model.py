@@ -346,6 +346,12 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
             f"data of event {name!r} cannot be written as JSON: {error}; "
             "convert it to text, numbers, lists or mappings first"
         ) from error
+    check_encoded(name, data, encoded)
+    return encoded
+
+
+def check_encoded(name: str, data: Mapping[str, object], encoded: bytes) -> None:
+    """Raise InvalidEvent when the data of an event, as JSON, is not what it was, or more than everyone can read."""
     if b"null" in encoded and (path := not_a_number(data)):  # msgspec writes NaN and infinity as null
         raise InvalidEvent(
             f"data of event {name!r} has a number that JSON cannot hold at {path}; give it as text or leave it out"
@@ -357,7 +363,6 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
             f"data of event {name!r} takes {len(encoded):,} bytes; {PAYLOAD_BYTES_MAX:,} are allowed: "
             "store a file and emit its path"
         )
-    return encoded
 
 
 _decoder = msgspec.json.Decoder(dict[str, object])

@@ -36,6 +36,7 @@ from mica.model import (
     Event,
     EventId,
     WriterId,
+    check_encoded,
     encode_data,
     event_id,
     make_event,
@@ -95,6 +96,16 @@ class Frame(msgspec.Struct, array_like=True, gc=False):
         return EPOCH + timedelta(0, 0, self.at if self.flags & MICROSECONDS else self.at // 1_000)
 
 
+class Whole(msgspec.Struct, array_like=True, gc=False):
+    """The same with its data decoded, as nearly every frame can be."""
+
+    at: int
+    name: str | Context
+    flags: int = 0
+    data: dict[str, object] | bytes = b"{}"
+    lineage: Lineage = Lineage()
+
+
 class Head(msgspec.Struct, array_like=True, gc=False):
     """The beginning of a frame: what is behind it is skipped, not decoded."""
 
@@ -105,7 +116,9 @@ encode_frame, encode_into = msgspec.msgpack.Encoder().encode, msgspec.msgpack.En
 check_context = msgspec.msgpack.Decoder(tuple[int, Context]).decode  # raises where a field is not what it should be
 _bodies = msgspec.msgpack.Decoder(dict[object, object] | bytes)  # bytes: JSON already
 _frames = msgspec.msgpack.Decoder(list[Frame])
+_wholes = msgspec.msgpack.Decoder(list[Whole])
 _heads = msgspec.msgpack.Decoder(list[Head])
+_as_lines = msgspec.json.Encoder().encode_lines
 _at = attrgetter("at")
 
 
@@ -187,14 +200,58 @@ class Segment:
 
     def read(self, first: int, last: int) -> list[Event]:
         """The events of some frames, contexts left out. Raises ValueError when a frame is damaged."""
+        try:
+            return self._read_together(first, last)
+        except (*UNREADABLE, TypeError, InvalidEvent):  # one is damaged, or holds what JSON cannot
+            scoped = zip(self.scopes(first, last), self.frames(first, last), strict=True)
+            found = [self._event_or_context(index, *each) for index, each in enumerate(scoped, first)]
+            return [event for event in found if event is not None]
+
+    def _event_or_context(self, index: int, scope: int, frame: Frame) -> Event | None:
+        if scope:
+            return self.event(index, frame)
+        self._learn(frame)
+        return None
+
+    def _read_together(self, first: int, last: int) -> list[Event]:
+        """As `read`, for frames that are as most are: decoded, and written as JSON, in one call each."""
+        frames = _wholes.decode(self._array(first, last))
+        data = [frame.data for frame in frames]
+        lines = _as_lines([msgspec.Raw(each) if type(each) is bytes else each for each in data]).split(b"\n")
         found = []
-        for index, (scope, frame) in enumerate(
-            zip(self.scopes(first, last), self.frames(first, last), strict=True), first
+        writer, base, contexts, known = self.writer, self.base, self.contexts, self._line
+        for index, (scope, frame, held, body) in enumerate(
+            zip(self.scopes(first, last), frames, data, lines[:-1], strict=True), first
         ):
-            if scope:
-                found.append(self.event(index, frame))
-            else:
+            if not scope:
                 self._learn(frame)
+                continue
+            name, line, flags = frame.name, frame.lineage, frame.flags
+            if type(name) is not str:
+                raise ValueError("a frame with a context is no event")
+            if type(held) is dict:
+                check_encoded(name, held, body)
+            identifier = root = event_id(writer, base + index)
+            parent = None
+            if depth := line.depth:
+                if known[0] != line:  # brothers have it in common
+                    above = event_id(line.parent_writer or writer, line.parent)
+                    known = self._line = line, event_id(line.root_writer or writer, line.root), above
+                _, root, parent = known
+            found.append(
+                Event(
+                    id=identifier,
+                    name=name,
+                    at=EPOCH + timedelta(0, 0, frame.at if flags & MICROSECONDS else frame.at // 1_000),
+                    body=body,
+                    context=contexts[scope] if scope in contexts else self.context(index),
+                    root_id=root,
+                    parent_id=parent,
+                    depth=depth,
+                    origin=ORIGINS[flags >> ORIGIN_SHIFT & ORIGIN_MASK],
+                    error=bool(flags & ERROR),
+                )
+            )
         return found
 
     def scopes(self, first: int, last: int) -> list[int]:
@@ -259,7 +316,7 @@ class Segment:
             if scope == 0:
                 self._learn(*self.frames(index, index + 1))
 
-    def _learn(self, frame: Frame) -> None:
+    def _learn(self, frame: Frame | Whole) -> None:
         if not isinstance(frame.name, Context):
             raise ValueError("a frame without a context is no context")
         self.contexts[frame.at] = frame.name

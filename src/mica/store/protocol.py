@@ -297,10 +297,11 @@ _READERS: dict[str, Callable[[Event], object]] = {
 def check_event(event: Event, parent: Placed | None) -> None:
     """Raise InvalidEvent when the event is not whole or its known parent does not fit."""
     split_id(event.id)
-    if event.root_id != event.id:
-        split_id(event.root_id)
-    if event.parent_id:
-        split_id(event.parent_id)
+    if parent is None:  # else its root is the parent's, as is checked below, and its parent has been found by its id
+        if event.root_id != event.id:
+            split_id(event.root_id)
+        if event.parent_id:
+            split_id(event.parent_id)
     if (read := _READERS.get(event.name)) is not None:
         read(event)
     if not 0 <= event.depth <= DEPTH_MAX:

@@ -140,15 +140,18 @@ class SqliteCore:
         places: dict[EventId, Place] = {}
         rows: list[Row] = []
         with self._writing():
-            known = self._known(events)
+            keys = [split_id(event.id) for event in events]
+            known = self._known(keys)
+            writers = self._words.numbers["writers"]  # those of these events among them
             first = position = self.last_position() + 1
-            for event in events:
+            for event, (writer, sequence) in zip(events, keys, strict=True):
                 identifier, above = event.id, event.parent_id
                 parent = None if above is None else places.get(above) or self._place(above)
                 check_event(event, parent)
                 if identifier not in known and identifier not in fresh:
                     fresh[identifier] = kept = self._outstanding.applied(event)
-                    places[identifier] = place = self._new_place(kept, parent)
+                    number = writers.get(writer) or self._words.number("writers", writer)
+                    places[identifier] = place = self._new_place(kept, (number, sequence), parent)
                     rows.append(self._row(kept, place, parent, position))
                     position += 1
                 elif self._differs(event, fresh.get(identifier)):
@@ -600,10 +603,10 @@ class SqliteCore:
         self._facts.forget()
         self._marks_read.clear()
 
-    def _known(self, events: Iterable[Event]) -> set[EventId]:
+    def _known(self, keys: Iterable[tuple[WriterId, int]]) -> set[EventId]:
         """Which of these events are there already, by id. A new writer's, or what follows its last, costs one look."""
         sequences: defaultdict[WriterId, list[int]] = defaultdict(list)
-        for writer, sequence in [split_id(event.id) for event in events]:
+        for writer, sequence in keys:
             sequences[writer].append(sequence)
         known: set[EventId] = set()
         for writer, wanted in sequences.items():
@@ -624,8 +627,8 @@ class SqliteCore:
         known = known or self.event(event.id)
         return known is None or not may_stand_for(known, event)
 
-    def _new_place(self, event: Event, parent: Place | None) -> Place:
-        own = root = self._words.key(event.id)
+    def _new_place(self, event: Event, own: Key, parent: Place | None) -> Place:
+        root = own
         if event.parent_id is not None:
             root = self._words.key(event.root_id) if parent is None else parent.root
         return Place(event.id, event.root_id, event.depth, own, root)
