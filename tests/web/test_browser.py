@@ -237,12 +237,17 @@ def test_what_others_do_appears_by_itself(page: Page, site: Site) -> None:
     expect(page.get_by_text("The warehouse counts 5 boxes")).to_have_count(1)
     go(page, site, "/crystals")
     expect(page.locator("[data-live]")).to_have_text("Live")
+    page.locator(".node.week summary").first.click()
+    days = page.locator(".node.week").first.locator(".node.day")
+    expect(days.first).to_be_visible()
 
     async def crystallize(memory: mica.Memory) -> None:
         await memory.crystallize(session="elsewhere")
 
     site.do(crystallize)
     expect(page.locator(".node.session").filter(has_text="warehouse").first).to_be_visible()
+    expect(days.first).to_be_visible()  # what was open stays open
+    expect(page.locator(".node.week summary").first).to_be_focused()
 
 
 def test_a_purge_asks_first_and_removes_then(page: Page, site: Site, wrong: list[str]) -> None:
@@ -254,6 +259,8 @@ def test_a_purge_asks_first_and_removes_then(page: Page, site: Site, wrong: list
     site.do(observe)
     go(page, site, "/crystals?q=Quickfinger")
     page.locator(".leaf").filter(has_text="Quickfinger").locator("a.handle").click()
+    page.wait_for_url("**/events/*")
+    page.wait_for_function(SETTLED)
     page.get_by_role("button", name="Purge…").click()
     dialog = page.locator("#act")
     expect(dialog.get_by_text("cannot be undone")).to_be_visible()
@@ -262,6 +269,7 @@ def test_a_purge_asks_first_and_removes_then(page: Page, site: Site, wrong: list
 
     with page.expect_response(lambda answer: "/purge/" in answer.url and answer.request.method == "POST") as refused:
         dialog.get_by_role("button", name="Purge for good").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("nothing was removed")
     dialog.get_by_label("to confirm").fill(number)
     dialog.get_by_role("button", name="Purge for good").click()
 

@@ -10,6 +10,7 @@ import pytest
 
 import mica
 from mica.model import EventQuery
+from mica.settings import Settings
 from mica.testing.working import work
 from mica.web.access import Access
 from mica.web.house import House
@@ -291,3 +292,21 @@ def test_pages_fetch_nothing_from_elsewhere_and_have_no_script_of_their_own() ->
 def test_no_file_that_browsers_are_sent_is_large() -> None:
     for file in (FOLDER / "static").rglob("*"):
         assert not file.is_file() or file.stat().st_size < 1_500_000, file
+
+
+async def test_links_keep_the_space_that_was_chosen(
+    client: httpx2.AsyncClient, house: House, home: Settings, memory: mica.Memory
+) -> None:
+    async with mica.open(home.home / "spaces" / "other.db", settings=home) as other:
+        other.mark("a mark of the other space", tags="finding")
+
+    first = await page(client, "/crystals")
+    second = await page(client, "/crystals?space=other")
+    found = await page(client, "/events/rows?space=other")
+
+    assert 'href="/events"' in first
+    assert 'href="/events?space=other"' in second
+    assert "/crystals/forest?space=other" in second
+    assert "a mark of the other space" in found
+    assert "space=other" in found
+    assert "a mark of the other space" not in await page(client, "/events/rows")

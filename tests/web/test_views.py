@@ -12,6 +12,7 @@ import mica
 from mica.model import EventQuery
 from mica.settings import Settings, TrailSettings
 from mica.store.ephemeral import EphemeralStore
+from mica.store.protocol import Store
 from mica.testing import HandClock
 from mica.testing.working import OPEN, work
 from mica.trails import Figures, Measured, Trail
@@ -338,7 +339,9 @@ async def test_health_tells_what_is_due_and_what_failed(memory: mica.Memory) -> 
     assert await health.laws(memory) == []
 
 
-async def test_what_takes_long_is_counted_once_until_the_log_has_grown_and_a_while_has_passed() -> None:
+async def test_what_takes_long_is_counted_once_until_the_log_has_grown_and_a_while_has_passed(
+    empty: mica.Memory,
+) -> None:
     clock = HandClock()
     kept: Kept[int] = Kept(fresh_s=10, clock=clock.monotonic)
     counted = 0
@@ -348,13 +351,30 @@ async def test_what_takes_long_is_counted_once_until_the_log_has_grown_and_a_whi
         counted += 1
         return counted
 
-    assert [await kept.get("a", 1, count) for _ in range(3)] == [1, 1, 1]
+    assert [await kept.get(empty, "a", count) for _ in range(3)] == [1, 1, 1]
     clock.move(seconds=60)
-    assert await kept.get("a", 1, count) == 1  # the log is as it was
-    assert await kept.get("a", 2, count) == 2
-    assert await kept.get("a", 3, count) == 2  # it has grown, just now
+    assert await kept.get(empty, "a", count) == 1  # the log is as it was
+    empty.emit("tick")
+    assert await kept.get(empty, "a", count) == 2
+    empty.emit("tick")
+    assert await kept.get(empty, "a", count) == 2  # it has grown, just now
     kept.forget()
-    assert await kept.get("a", 3, count) == 3
+    assert await kept.get(empty, "a", count) == 3
+
+
+async def test_a_purge_ends_what_was_counted_at_once(empty: mica.Memory) -> None:
+    """U-08."""
+    kept: Kept[list[str]] = Kept()
+    mark = empty.mark("Rosalind Quickfinger")
+
+    async def texts() -> list[str]:
+        return [events.said_by(event) for event in await empty.events(EventQuery(names=("mark",)))]
+
+    before = await kept.get(empty, "texts", texts)
+    await empty.purge(ids=[mark.id])
+
+    assert before == ["Rosalind Quickfinger"]
+    assert await kept.get(empty, "texts", texts) == []
 
 
 async def test_a_purged_event_is_shown_without_its_content(memory: mica.Memory) -> None:
@@ -395,3 +415,40 @@ async def test_sources_tell_health_latency_coherence_conflicts_and_what_it_all_t
     assert {each.health.source: each.rank for each in declared} == {"board": 10, "mail": 40, "reviews": 50}
     assert [(each.source, each.against) for each in account.conflicts] == [("mail", "board")]
     assert (await sources.sources(empty)).sums.gathers == 2  # what a person looks at is not recorded
+
+
+async def test_every_engine_shows_the_same(store: Store, home: Settings) -> None:
+    """A-21, B-32."""
+    shown = []
+    for engine in (EphemeralStore(), store):
+        memory = mica.Memory(engine, settings=home, clock=HandClock(NOW))
+        await work(memory, now=NOW, weeks=1)
+        day = await today.happened(memory, now=NOW)
+        still = await today.still_open(memory)
+        found = await worth.worth(memory, "week", now=NOW)
+        hot = await trails.patterns(memory, gates=GATES, now=NOW)
+        weeks = await trails.evolution(memory, now=NOW)
+        drawn = await files.drawn(memory)
+        shelf = await crystals.shelf(memory)
+        tail = await events.latest(memory, events.Asked(names="mark"))
+        chain = await events.chain_of(memory, await memory.event(tail.rows[-1].id))
+        answered = await sources.sources(memory)
+        assert day is not None
+        shown.append(
+            (
+                (day.prompts, day.reads, day.edits, day.failures, day.hours),
+                ([each.session for each in still.sessions], [mark.text for mark in still.threads]),
+                (found.now, found.before, found.report.arms, found.live),
+                ([(each.trail.name, each.trail.runs, each.readiness) for each in hot.hot], hot.states, hot.warnings),
+                [(week.known, week.crystallized, week.used) for week in weeks],
+                drawn.spots,
+                ([(node.level, node.name, node.said) for node in shelf.nodes], shelf.session_marks),
+                ([row.said for row in tail.rows], [(link.row.name, link.indent) for link in chain.links]),
+                [(each.name, each.lines) for each in answered.answered],
+                len(await briefs.receipts(memory)),
+                len(await crystals.answers(memory, "redirect")),
+            )
+        )
+        await memory.close()
+
+    assert shown[0] == shown[1]

@@ -8,8 +8,8 @@ from starlette.routing import BaseRoute, Route
 
 from mica.errors import UnknownEvent
 from mica.web.asking import memory_of
+from mica.web.pages.counting import worth_of
 from mica.web.pages.rendering import page, render
-from mica.web.pages.today import counted
 from mica.web.views import briefs as view
 
 
@@ -34,7 +34,7 @@ async def listed(request: Request) -> Response:
 
 @page
 async def arms(request: Request) -> Response:
-    found = await counted(request, "week")
+    found = await worth_of(request, "week")
     return render(request, "parts/arms.html", arms=found.report.arms)
 
 

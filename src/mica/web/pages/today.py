@@ -8,14 +8,10 @@ from starlette.routing import BaseRoute, Route
 
 from mica.model import utc_now
 from mica.select.reporting import Period
-from mica.web.asking import house_of, memory_of
+from mica.web.asking import memory_of
+from mica.web.pages.counting import patterns_of, worth_of
 from mica.web.pages.rendering import page, render
 from mica.web.views import today as view
-from mica.web.views.kept import Kept
-from mica.web.views.trails import warnings
-from mica.web.views.worth import Worth, worth
-
-WORTH: Kept[Worth] = Kept()
 
 
 def routes() -> list[BaseRoute]:
@@ -24,7 +20,7 @@ def routes() -> list[BaseRoute]:
         Route("/today/happened", happened),
         Route("/today/open", still_open),
         Route("/today/next", told_next),
-        Route("/today/worth", worth_of),
+        Route("/today/worth", saved_and_wasted),
         Route("/today/figures", figures),
         Route("/today/warnings", warned),
     ]
@@ -55,25 +51,15 @@ async def told_next(request: Request) -> Response:
 
 @page
 async def figures(request: Request) -> Response:
-    return render(request, "parts/figures.html", worth=await counted(request, "week"))
+    return render(request, "parts/figures.html", worth=await worth_of(request, "week"))
 
 
 @page
-async def worth_of(request: Request) -> Response:
+async def saved_and_wasted(request: Request) -> Response:
     period: Period = "day" if request.query_params.get("period") == "day" else "week"
-    return render(request, "parts/worth.html", worth=await counted(request, period), period=period)
+    return render(request, "parts/worth.html", worth=await worth_of(request, period), period=period)
 
 
 @page
 async def warned(request: Request) -> Response:
-    memory = await memory_of(request)
-    trails = await memory.trails.known()
-    told = warnings(trails, now=utc_now(), gates=house_of(request).settings.trails)
-    return render(request, "parts/warnings.html", warnings=told)
-
-
-async def counted(request: Request, period: Period) -> Worth:
-    """What takes long to count, for everybody who looks."""
-    memory = await memory_of(request)
-    now = utc_now()
-    return await WORTH.get((memory.space, period), await memory.position(), lambda: worth(memory, period, now=now))
+    return render(request, "parts/warnings.html", warnings=(await patterns_of(request)).warnings)

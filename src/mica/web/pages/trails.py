@@ -10,13 +10,9 @@ from starlette.routing import BaseRoute, Route
 
 from mica.model import utc_now
 from mica.web.asking import house_of, memory_of
+from mica.web.pages.counting import counting_of, map_of, patterns_of
 from mica.web.pages.rendering import form, page, render, said
-from mica.web.views import files as map_view
 from mica.web.views import trails as view
-from mica.web.views.kept import Kept
-
-PATTERNS: Kept[view.Patterns] = Kept(fresh_s=5.0)
-MAPS: Kept[map_view.Map] = Kept()
 
 
 def routes() -> list[BaseRoute]:
@@ -40,12 +36,7 @@ async def patterns(request: Request) -> Response:
 
 @page
 async def hot(request: Request) -> Response:
-    memory = await memory_of(request)
-    gates, now = house_of(request).settings.trails, utc_now()
-    found = await PATTERNS.get(
-        memory.space, await memory.position(), lambda: view.patterns(memory, gates=gates, now=now)
-    )
-    return render(request, "parts/hot.html", found=found)
+    return render(request, "parts/hot.html", found=await patterns_of(request))
 
 
 @page
@@ -56,9 +47,7 @@ async def evolution(request: Request) -> Response:
 
 @page
 async def drawn(request: Request) -> Response:
-    memory = await memory_of(request)
-    found = await MAPS.get(memory.space, await memory.position(), lambda: map_view.drawn(memory))
-    return render(request, "parts/map.html", map=found)
+    return render(request, "parts/map.html", map=await map_of(request))
 
 
 @page
@@ -103,5 +92,5 @@ async def resume(request: Request) -> Response:
 
 
 def _done(request: Request, text: str) -> Response:
-    PATTERNS.forget()
+    counting_of(request).patterns.forget()
     return render(request, "parts/done.html", headers=said(text, "mica:trail"))

@@ -48,21 +48,27 @@ const KINDS = [
   ["failure", /\.failed$/],
 ];
 const REST_MS = 1000;
+const WORK_MS = 3000; // parts that count a whole day rest longer
+
+function telling(rest_ms) {
+  let waiting = new Set();
+  let timer = null;
+  const flush = () => { timer = null; const told = waiting; waiting = new Set(); told.forEach((kind) => window.mica.tell(kind)); };
+  return (kind) => { waiting.add(kind); if (timer === null) timer = setTimeout(flush, rest_ms); };
+}
 
 function follow() {
   const badge = document.querySelector("[data-live]");
   const address = document.body.dataset.stream;
   if (!address) return;
   let stream = null;
-  let waiting = new Set();
-  let timer = null;
+  const [soon, later] = [telling(REST_MS), telling(WORK_MS)];
   const state = (name, text) => { badge.dataset.state = name; badge.lastElementChild.textContent = text; };
-  const flush = () => { timer = null; const told = waiting; waiting = new Set(); told.forEach((kind) => window.mica.tell(kind)); };
   const heard = (message) => {
     const name = JSON.parse(message.data).name || "";
-    waiting.add("event");
-    for (const [kind, pattern] of KINDS) if (pattern.test(name)) waiting.add(kind);
-    if (timer === null) timer = setTimeout(flush, REST_MS);
+    soon("event");
+    later("work");
+    for (const [kind, pattern] of KINDS) if (pattern.test(name)) soon(kind);
   };
   const close = () => { if (stream) stream.close(); stream = null; };
   const open = () => {
@@ -76,7 +82,7 @@ function follow() {
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { close(); return; }
     open();
-    ["event", ...KINDS.map(([kind]) => kind)].forEach((kind) => window.mica.tell(kind));
+    ["event", "work", ...KINDS.map(([kind]) => kind)].forEach((kind) => window.mica.tell(kind));
   });
   addEventListener("pagehide", close);
   addEventListener("pageshow", (shown) => { if (shown.persisted) open(); });
@@ -157,6 +163,11 @@ function toast(text, kind) {
 document.addEventListener("htmx:sendError", () => toast("The server does not answer; is it running?"));
 document.addEventListener("mica:said", (said) => toast(said.detail.value, "good"));
 document.addEventListener("mica:done", () => document.querySelectorAll("dialog[open]").forEach((box) => box.close()));
+// What asks first is shown when it is there; what is done leaves nothing to show.
+document.addEventListener("htmx:afterSwap", (swapped) => {
+  const box = document.getElementById("act");
+  if (swapped.detail.target.id === "acting" && swapped.detail.target.childElementCount && !box.open) box.showModal();
+});
 // A tail that is paused asks for nothing; one that was away takes what came after the last row it has.
 document.addEventListener("htmx:configRequest", (request) => {
   const tail = request.detail.elt.closest("[data-tail]");
@@ -172,8 +183,30 @@ document.addEventListener("htmx:afterSwap", (swapped) => {
     [...tail.querySelectorAll("tbody tr")].slice(300).forEach((row) => row.remove());
   }
 });
+// -- What was open and where one stood, when a part is drawn anew ---------------------------------------------------
+
+const opened = new Set();
+const known = new Set();
+let stood = null;
+const place = (item) => item && (item.closest(".node") ? item.closest(".node").id : item.getAttribute("href"));
+
 document.addEventListener("toggle", (toggled) => {
-  if (toggled.target.matches("details[data-lazy]") && toggled.target.open) toggled.target.dispatchEvent(new CustomEvent("opened"));
+  const part = toggled.target;
+  if (!part.matches("details[data-lazy]")) return;
+  if (!part.open) { opened.delete(part.parentElement.id); return; }
+  opened.add(part.parentElement.id);
+  part.dispatchEvent(new CustomEvent("opened"));
 }, true);
+document.addEventListener("htmx:beforeSwap", () => { stood = place(document.activeElement.closest("[data-item]")) || stood; });
+document.addEventListener("htmx:afterSettle", (settled) => {
+  const nodes = [...document.querySelectorAll(".node")];
+  const isLive = settled.detail.elt.id === "forest" && known.size > 0;
+  nodes.forEach((node) => { if (isLive && !known.has(node.id)) node.classList.add("fresh"); known.add(node.id); });
+  nodes.forEach((node) => { const part = node.querySelector(":scope > details"); if (part && !part.open && opened.has(node.id)) part.open = true; });
+  if (stood && document.activeElement === document.body) {
+    const item = items().find((each) => place(each) === stood);
+    if (item) item.focus({ preventScroll: true });
+  }
+});
 
 addEventListener("DOMContentLoaded", follow);

@@ -7,6 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from mica.memory import Memory
+from mica.model import EventQuery
+from mica.store.purging import PURGE
+
 T = TypeVar("T")
 
 FRESH_S = 15.0  # a figure over weeks does not change within it
@@ -14,26 +18,36 @@ KEPT_MAX = 64  # spaces and questions; the oldest is counted again
 
 
 class Kept(Generic[T]):
-    """Values by key, each counted by one task at a time and good for a while, or until the log has grown no more."""
+    """Values of spaces, each counted by one task at a time, and again when a while has passed and the log has grown.
+
+    A purge, by whichever process, ends them at once: nothing purged is shown from here.
+    """
 
     def __init__(self, *, fresh_s: float = FRESH_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._fresh_s = fresh_s
         self._clock = clock
-        self._found: dict[object, tuple[float, int, T]] = {}
+        self._found: dict[object, tuple[float, tuple[int, object], T]] = {}
         self._locks: dict[object, asyncio.Lock] = {}
 
-    async def get(self, key: object, position: int, count: Callable[[], Awaitable[T]]) -> T:
-        """The value of a log that ends at this position; counted again when it has grown and a while has passed."""
+    async def get(self, memory: Memory, about: str, count: Callable[[], Awaitable[T]]) -> T:
+        """What is known of a space, or what is counted now."""
+        key = (memory.space, about)
         async with self._locks.setdefault(key, asyncio.Lock()):
+            purged = await memory.events(EventQuery(names=(PURGE,), limit=1))
+            state = (await memory.position(), purged[0].id if purged else None)
             held = self._found.get(key)
-            if held is not None and (held[1] == position or self._clock() - held[0] < self._fresh_s):
+            if held is not None and self._holds(held[0], held[1], state):
                 return held[2]
             value = await count()
             self._found.pop(key, None)
-            self._found[key] = (self._clock(), position, value)
+            self._found[key] = (self._clock(), state, value)
             while len(self._found) > KEPT_MAX:
                 self._found.pop(next(iter(self._found)))
             return value
+
+    def _holds(self, counted_s: float, then: tuple[int, object], now: tuple[int, object]) -> bool:
+        is_young = self._clock() - counted_s < self._fresh_s
+        return then == now or (is_young and then[1] == now[1])
 
     def forget(self) -> None:
         """Count everything again: something was changed by the person who looks."""
