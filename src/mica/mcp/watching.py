@@ -13,6 +13,7 @@ from mica.memory import Memory
 from mica.model import EventQuery
 
 CALM_S = 0.2  # in which changes are gathered: an import of thousands of marks is one change
+LOOK_S = 1.0  # for what other processes store: a client that only listens costs the machine next to nothing
 LOOK_AGAIN_S = 2.0  # for a space that nobody has made yet
 
 
@@ -77,7 +78,7 @@ class Watch:
             while not self._home.has_space:
                 await asyncio.sleep(LOOK_AGAIN_S)
                 memory = await self._home.memory(makes=False)
-            async for event in memory.follow(EventQuery(names=CHANGING), after=after):
+            async for event in memory.follow(EventQuery(names=CHANGING), after=after, poll_s=LOOK_S):
                 if self._gathered == Change():
                     asyncio.get_running_loop().call_later(CALM_S, self._tell_gathered)
                 self._gathered |= change_of(event)

@@ -19,7 +19,7 @@ from mica.model import (
 from mica.observe.context import Here, Scope
 from mica.select import chains
 from mica.select.finding import DEPTHS, Depth, Found, Wanted, find
-from mica.select.follow import Following, history, history_with_ancestors
+from mica.select.follow import POLL_S, Following, history, history_with_ancestors
 from mica.select.overview import Overview, overview
 from mica.select.references import Reference, Resolved, listed, referred, resolved
 from mica.select.search import Filters
@@ -92,21 +92,27 @@ class Reading(Observing):
         async for event in walk(self._store, query or EventQuery(), after=after):
             yield event
 
-    def follow(self, query: EventQuery | None = None, *, after: int | None = None) -> Following:
+    def follow(self, query: EventQuery | None = None, *, after: int | None = None, poll_s: float = POLL_S) -> Following:
         """Every event that fits, in commit order, as it is stored; none is missed and none comes twice.
 
         Use it as `async for event in memory.follow(…)`. It begins after a position, or with what is stored after the
         loop has begun; `after=await memory.position()` makes that moment exact. Events of other processes and machines
         come too. While the store is unavailable it waits, then goes on from the last position; when this memory is
         closed it raises StoreUnavailable. Whoever breaks out of the loop or is cancelled leaves nothing behind. The
-        query's limit does not count.
+        query's limit does not count. `poll_s` is how long events of other processes may wait, where the store cannot
+        ring: looking rarely costs less.
         """
 
         async def begin() -> int:
             return await self.position() if after is None else after
 
         return Following(
-            self._store, query or EventQuery(), begin=begin, bell=self._bell, is_closed=lambda: self._is_closed
+            self._store,
+            query or EventQuery(),
+            begin=begin,
+            bell=self._bell,
+            is_closed=lambda: self._is_closed,
+            poll_s=poll_s,
         )
 
     async def chain(self, event: Event) -> list[Event]:

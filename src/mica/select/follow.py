@@ -54,12 +54,14 @@ class Following:
         begin: Callable[[], Awaitable[int]],
         bell: Bell,
         is_closed: Callable[[], bool],
+        poll_s: float = POLL_S,
     ) -> None:
         self._store = store
         self._fits = matcher(query)
         self._begin = begin
         self._bell = bell
         self._is_closed = is_closed
+        self._poll_s = poll_s
         self._read: deque[Event] = deque()
         self._after: int | None = None  # the last position read; None: not begun
         self._retry_s = RETRY_FIRST_S
@@ -95,7 +97,7 @@ class Following:
         else:
             self._listen()
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):
+                async with asyncio.timeout(self._poll_s):
                     await ring.wait()
 
     def _listen(self) -> None:
