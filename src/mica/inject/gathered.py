@@ -5,7 +5,7 @@ Nothing known and nothing missing is no text at all. A source that failed is one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,12 +17,12 @@ from mica.select.fragments import PHI_INV, Concept
 from mica.tokens import ESTIMATOR, estimate
 
 LINE_TOKENS = 50  # of a statement; the rest of a longer text is where its locator says
+SHORT_CHARACTERS = 400  # a text that may fit whole
 KEY_TOKENS = 15  # of those, for what it is about
 NAMED_MAX = 3  # sources that are named in a line; `mica why` names all
 NAME_CHARACTERS_MAX = 20
 CONFLICTS_MAX = 3  # that are told in words; others are counted
 REASON_CHARACTERS_MAX = 120  # of why a source is missing
-GATHERED = "defrag"  # the event that records a gather
 
 
 class Defragged(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +52,10 @@ class Defragged(msgspec.Struct, frozen=True, kw_only=True):
 def defragged(concept: Concept, collected: Collected, account: Coherent, *, budget_tokens: int) -> Defragged:
     """The answer, its text at most 1/φ of the budget."""
     ceiling = int(budget_tokens * PHI_INV)
-    shown = _fitting(concept, account, ceiling)
-    text = _text(concept, shown, account, collected, ceiling)
+    lines = {id(each): line(each) for each in account.fragments}
+    shown = _fitting(concept, account, lines, ceiling)
+    told = [_header(shown, account), *(lines[id(each)] for each in shown)] if shown else []
+    text = _framed(concept, told, _notes(shown, account, collected), ceiling)
     return Defragged(
         concept=str(concept),
         injection=text,
@@ -111,6 +113,8 @@ def line(stated: Stated) -> str:
     about, text = shortened(one_line(stated.key), KEY_TOKENS), one_line(stated.text)
     before += "" if about.casefold() in text.casefold() else f"{about}: "
     after = f" ({stated.confidence:.0%})"
+    if len(text) < SHORT_CHARACTERS and at_most(whole := before + text + after) <= LINE_TOKENS:
+        return whole
     left = LINE_TOKENS - at_most(before + after)
     while at_most(shown := before + shortened(text, left) + after) > LINE_TOKENS and left > 0:
         left -= 1  # where two parts meet, they may cost a little more than each alone
@@ -148,7 +152,7 @@ def one_line(text: str) -> str:
 
 def shortened(text: str, tokens: int) -> str:
     """The beginning of a text, whole words that cost at most so many tokens; `…` where something is left out."""
-    if at_most(text) <= tokens:
+    if (text.isascii() and len(text) * 3 < tokens * 2) or at_most(text) <= tokens:  # no token is less than a character
         return text
     words = text[: tokens * 20].split(" ")
     low, high = 0, len(words)
@@ -180,31 +184,39 @@ def _header(shown: Sequence[Stated], account: Coherent) -> str:
     return f"agreement {agreement}, {sources} source{'s' if sources != 1 else ''}"
 
 
-def _fitting(concept: Concept, account: Coherent, ceiling: int) -> tuple[Stated, ...]:
+def _fitting(concept: Concept, account: Coherent, lines: Mapping[int, str], ceiling: int) -> tuple[Stated, ...]:
     """The statements that have room: the surest first; one that is too long is passed over, not the end."""
     frame = "\n".join([_opening(concept), _header(account.fragments, account), CLOSING])
+    if at_most("\n".join([frame, *lines.values()])) <= ceiling:
+        return account.fragments
     left = ceiling - at_most(frame) - 1
-    chosen = []
+    chosen = set()
     for each in sorted(account.fragments, key=lambda each: (-each.confidence, each.at, each.key)):
-        cost = at_most(line(each) + "\n")
+        cost = at_most(lines[id(each)] + "\n")
         if cost <= left:
-            chosen.append(each)
+            chosen.add(id(each))
             left -= cost
-    return tuple(each for each in account.fragments if each in chosen)
+    return tuple(each for each in account.fragments if id(each) in chosen)
 
 
-def _text(concept: Concept, shown: Sequence[Stated], account: Coherent, collected: Collected, ceiling: int) -> str:
-    if not shown and not collected.missing:
-        return ""
-    lines = [_opening(concept), *([_header(shown, account)] if shown else []), *map(line, shown)]
+def _framed(concept: Concept, told: Sequence[str], notes: Sequence[str], ceiling: int) -> str:
+    """The whole text, with as many notes as have room; nothing where there is nothing to say."""
+    lines = [_opening(concept), *told]
+    if notes and at_most("\n".join([*lines, *notes, CLOSING])) <= ceiling:
+        lines += notes
+    else:
+        for note in notes:
+            if at_most("\n".join([*lines, note, CLOSING])) <= ceiling:
+                lines.append(note)
+    return "\n".join([*lines, CLOSING]) if len(lines) > 1 else ""
+
+
+def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> list[str]:
+    """What lost, what is old and what is missing, a line for each."""
     about = {each.key.casefold() for each in shown}
-    told = [each for each in account.conflicts if each.key.casefold() in about]
-    notes = [conflict_line(each) for each in told[:CONFLICTS_MAX]]
-    if more := len(account.conflicts) - len(notes):
+    lost = [each for each in account.conflicts if each.key.casefold() in about][:CONFLICTS_MAX]
+    notes = [conflict_line(each) for each in lost]
+    if more := len(account.conflicts) - len(lost):
         notes.append(f"- {more} more conflict{'s' if more != 1 else ''}")
     notes += [stale_line(each) for each in collected.degraded]
-    notes += [missing_line(name, reason) for name, reason in sorted(collected.missing.items())]
-    for note in notes:
-        if at_most("\n".join([*lines, note, CLOSING])) <= ceiling:
-            lines.append(note)
-    return "\n".join([*lines, CLOSING]) if len(lines) > 1 else ""
+    return notes + [missing_line(name, reason) for name, reason in sorted(collected.missing.items())]

@@ -8,10 +8,9 @@ from datetime import datetime
 import msgspec
 
 from mica.inject.composing import passage
-from mica.inject.gathered import GATHERED
 from mica.model import EventId, EventQuery, Passage
 from mica.select.cohere import Origin, Stated
-from mica.select.fragments import Concept
+from mica.select.fragments import GATHERED, Concept
 from mica.store.protocol import Store
 
 RECEIPTS_MAX = 2_000  # the latest before a time, among which one of a concept is looked for

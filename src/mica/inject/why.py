@@ -9,9 +9,9 @@ from datetime import datetime
 import msgspec
 
 from mica.crystals import Crystal, crystal_of
-from mica.inject.gathered import GATHERED
 from mica.inject.receipts import BRIEF
 from mica.model import CRYSTAL, Event, EventId, EventQuery, is_tombstone
+from mica.select.fragments import GATHERED
 from mica.store.protocol import Store
 from mica.words import words
 

@@ -18,8 +18,9 @@ from mica.memory.sourcing import Sourcing
 from mica.memory.wiring import check_budget
 from mica.model import SESSION_ENDED, Appended, Context, Event, EventId, EventQuery, Origin, Ref
 from mica.observe.context import Here
-from mica.select.fragments import PHI_INV_2, Concept, FragmentSource
+from mica.select.fragments import GATHERED, PHI_INV_2, Concept, FragmentSource
 from mica.select.sources.registry import CHECK_S
+from mica.store.hot import Hot, Reads
 from mica.store.scheduling import Job
 from mica.walks import STARTED
 
@@ -36,6 +37,7 @@ WARM_MAX = 5  # concepts that are gathered ahead of a session
 USED_SPAN = timedelta(days=7)  # in which questions count as asked lately
 USED_MAX = 2_000  # of those questions
 REACTING_MAX = 89  # concepts that wait to be gathered again; beyond that whoever asks next gathers
+SPOOLS_S = 0.1  # between two looks at what hooks have left
 AHEAD_S = 1.0  # nobody waits for what is gathered ahead
 JUDGED = "judgment.made"
 DEGRADED = "quality.degraded"  # says that what was told of a concept, or of all, is not good enough
@@ -124,7 +126,7 @@ class Gathering(Sourcing):
 
     def _record_gathered(self, answer: Defragged) -> EventId | None:
         """Record what was gathered and what it cost, as recalled text: it is never evidence."""
-        from mica.inject.gathered import GATHERED, receipt
+        from mica.inject.gathered import receipt
 
         try:
             recorded = self.emit(GATHERED, receipt(answer), origin="recalled").id
@@ -143,7 +145,6 @@ class Gathering(Sourcing):
 
     async def check_sources(self, *, timeout_s: float = CHECK_S) -> list[Health]:
         """Whether each declared or registered source answers now, and how its latest questions went."""
-        from mica.inject.gathered import GATHERED
         from mica.select.sources.health import Past, past
 
         found = await self.sources.health(timeout_s=timeout_s)
@@ -168,8 +169,6 @@ class Gathering(Sourcing):
 
     async def _warm_most_used(self) -> int:
         """Gather what was asked about most, before its replies are too old."""
-        from mica.inject.gathered import GATHERED
-
         since = self._clock() - USED_SPAN
         asked = await self.events(EventQuery(names=(GATHERED,), since=since, limit=USED_MAX))
         counts = Counter(str(event.data.get("concept")) for event in asked)
@@ -186,7 +185,7 @@ class Gathering(Sourcing):
 
     def _react(self, change: Change) -> None:
         """Something happened that makes replies old: those that somebody will ask for are gathered again at once."""
-        self._collecting_parts.replies.note(change)
+        self._collecting_parts.note(change)
         if not change.is_own or self._is_closed:
             return
         name, about = change.event.name, change.event.data.get("concept")
@@ -207,6 +206,28 @@ class Gathering(Sourcing):
             del self._wanted[about]
             with suppress(MicaError):  # a store that is away, or a name that is no concept: whoever asks next is told
                 await (self._ahead(Concept.parse(about)) if about else self.warm())
+
+    async def _flushed(self) -> None:
+        """Store what waits, unless nothing of it is said by anybody: records of gathers wait for the background."""
+        names = ("mark", "mark.*", "crystal.*", "judgment.*", "teaching.*", "trail.*")
+        if self.spools is not None and self._spools_due():
+            await self._ingest_spools()
+        if Hot(self._folding.unfolded).events(EventQuery(names=names, limit=1)):
+            await self._folding.flush()
+
+    async def _recently(self) -> Reads:
+        await self._flushed()
+        return self._store
+
+    def _spools_due(self) -> bool:
+        """Whether it is time to look at what hooks have left: a listing of a folder, at most ten times a second."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._spools_looked_s < SPOOLS_S:
+            return False
+        self._spools_looked_s = now_s
+        return True
+
+    _spools_looked_s = float("-inf")
 
     # -- Parts, made when they are first used
 
@@ -267,11 +288,17 @@ class _Parts:
             store, replies=self.replies, changes=self.changes, pool=self.pool, clock=memory._clock
         )
         self.own = (
-            Judgments(memory._reads),
-            Mentions(store, stored=memory._stored),
-            Taught(store, stored=memory._stored),
-            Trodden(store, stored=memory._stored, gates=memory._settings.trails),
+            Judgments(memory._recently),
+            Mentions(store, stored=memory._flushed),
+            Taught(store, stored=memory._flushed),
+            Trodden(store, stored=memory._flushed, gates=memory._settings.trails),
         )
+
+    def note(self, change: Change) -> None:
+        self.replies.note(change)
+        if change.event.name != GATHERED:
+            for each in self.own:
+                each.are_any = None  # there may be some now
 
     async def close(self) -> None:
         await self.collecting.close()

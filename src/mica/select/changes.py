@@ -84,12 +84,13 @@ class Changes:
             return None
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._look())
-        done, _ = await asyncio.wait([self._looking], timeout=within_s)
+        looking = self._looking  # another may begin to look meanwhile
+        done, _ = await asyncio.wait([looking], timeout=within_s)
         if not done:
             return f"the log did not answer within {within_s * 1000:.0f} ms; what others changed is not known"
-        if self._looking.cancelled():
+        if looking.cancelled():
             return "nobody looked at the log; what others changed is not known"
-        error = self._looking.exception()
+        error = looking.exception()
         if error is None:
             return None
         return str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"

@@ -23,12 +23,12 @@ from mica.select.fragments import PHI_INV, PHI_INV_3, Fragment, Value, weight
 
 STATED_MAX = 5  # fragments in one account; more are hard to hold in mind
 ALONE = 0.5  # of what is above an even chance, that a key keeps which one source alone speaks of
+ALONE_AGREEMENT = ALONE + (1 - ALONE) / 2
 
 Reason = Literal["expired", "not valid yet", "lower rank", "less sure", "older", "same in all else"]
 
 SENTENCE_BLANKS = 3  # a text of four words or more says the same whatever its key
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d{0,30})(\.\d{1,30})?")
-_BLANKS = re.compile(r"\s+")
 RECALLED = re.compile(r"<\s*memory\s+from=", re.IGNORECASE)  # how the fence around recalled text begins
 
 
@@ -104,7 +104,12 @@ def cohere(
     agreements: list[float] = []
     expired = duplicates = 0
     for about in sorted(keys):
-        order = sorted(keys[about], key=lambda each: _place(each, ranks, now))
+        order = keys[about]
+        if len(order) == 1 and _validity(order[0], now) == 0:  # most keys: one source, one word
+            stated.append(_stated(order, now))
+            agreements.append(ALONE_AGREEMENT)
+            continue
+        order = sorted(order, key=lambda each: _place(each, ranks, now))
         if _validity(order[0], now) > 0:
             expired += len(order)
             continue
@@ -120,7 +125,7 @@ def cohere(
             losing = claims[1:]
         conflicts += [_conflict(claim, claims[0][0], ranks, now) for claim in losing]
     once = _said_once(stated, ranks)
-    shown = _chosen(once, ranks, limit)
+    shown = _chosen(once, limit)
     return Coherent(
         fragments=tuple(sorted(shown, key=lambda each: (each.at, each.key, each.source))),
         conflicts=tuple(conflicts),
@@ -154,7 +159,7 @@ def _number(number: Decimal) -> str:
 
 
 def _folded(text: str) -> str:
-    return _BLANKS.sub(" ", unicodedata.normalize("NFKC", text)).strip().casefold()
+    return " ".join((text if text.isascii() else unicodedata.normalize("NFKC", text)).split()).casefold()
 
 
 def _said(fragment: Fragment) -> str:
@@ -239,8 +244,19 @@ def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now:
 
 
 def _stated(claim: Sequence[Fragment], now: datetime) -> Stated:
-    valid = [each for each in claim if _validity(each, now) == 0]
     first = claim[0]
+    if len(claim) == 1:
+        return Stated(
+            key=first.key,
+            text=first.text,
+            value=first.value,
+            confidence=first.confidence if first.sources else min(first.confidence, PHI_INV),
+            at=first.at,
+            source=first.source,
+            origins=(Origin(first.source, first.locator),),
+            sources=first.sources,
+        )
+    valid = [each for each in claim if _validity(each, now) == 0]
     is_confirmed = len({each.source for each in valid}) > 1 or any(each.sources for each in valid)
     return Stated(
         key=first.key,
@@ -308,11 +324,11 @@ def _standing(stated: Stated, ranks: Mapping[str, int]) -> tuple[object, ...]:
     return ranks[stated.source], -stated.confidence, -stated.at.timestamp(), stated.key, stated.source
 
 
-def _chosen(stated: Iterable[Stated], ranks: Mapping[str, int], limit: int) -> list[Stated]:
+def _chosen(in_order: Iterable[Stated], limit: int) -> list[Stated]:
     """The first of every source before the second of any: a source that says much hides no other."""
     turns: dict[str, int] = defaultdict(int)
-    in_turn = []
-    for each in sorted(stated, key=lambda each: _standing(each, ranks)):
-        in_turn.append(((turns[each.source], *_standing(each, ranks)), each))
+    in_turn: dict[int, list[Stated]] = defaultdict(list)
+    for each in in_order:
+        in_turn[turns[each.source]].append(each)
         turns[each.source] += 1
-    return [each for _, each in sorted(in_turn, key=lambda pair: pair[0])][:limit]
+    return [each for turn in sorted(in_turn) for each in in_turn[turn]][:limit]

@@ -80,7 +80,8 @@ class Collecting:
         if current == self._sources:
             return
         self._sources = current
-        self._breakers = {name: self._breakers.get(name) or Breaker(time.monotonic) for name in self._sources}
+        for name in self._sources.keys() - self._breakers.keys():  # those of others stay: somebody may be asking them
+            self._breakers[name] = Breaker(time.monotonic)
         self._replies.know(source.declared for source in self._sources.values())
 
     async def collect(
@@ -93,7 +94,12 @@ class Collecting:
         loop = asyncio.get_running_loop()
         began = loop.time()
         window_s = max(0.0, min(deadline_s * COLLECT_SHARE, deadline_s - RESERVE_S))
-        wanted = {name: source.declared for name, source in self._sources.items() if source.declared.knows(concept)}
+        sources = self._sources  # as they are now: others may be used before this question is answered
+        wanted = {
+            name: source.declared
+            for name, source in sources.items()
+            if source.declared.knows(concept) and getattr(source, "are_any", None) is not False
+        }
         missing: dict[str, str] = {}
         kept = await self._known(wanted, concept, now=now, within_s=window_s * STORE_SHARE, missing=missing)
         cached = tuple(sorted(kept))
@@ -102,13 +108,13 @@ class Collecting:
         for name, declared in wanted.items():
             if name in kept:
                 if not only_cached and self._replies.is_ageing(kept[name], declared, concept, now=now):
-                    self._ask_ahead(name, concept)
+                    self._ask_ahead(sources[name], concept)
             elif only_cached:
                 refused[name] = "nobody asked it lately"
             elif (flight := self._flights.get((name, concept))) is not None and not self._breakers[name].is_open:
                 waiting[name] = flight
             elif self._breakers[name].allows():
-                waiting[name] = flight or self._fly(name, concept)
+                waiting[name] = flight or self._fly(sources[name], concept)
             else:
                 refused[name] = self._breakers[name].told()
         late = await self._landed(waiting, wanted, began=began, window_s=window_s)
@@ -217,14 +223,16 @@ class Collecting:
     def _landed_late(self, _: asyncio.Task[Kept]) -> None:
         self._late -= 1
 
-    def _ask_ahead(self, name: str, concept: Concept) -> None:
+    def _ask_ahead(self, source: FragmentSource, concept: Concept) -> None:
         """Ask before the reply is too old, while nobody waits."""
+        name = source.declared.name
         if (name, concept) not in self._flights and self._late < LATE_MAX and self._breakers[name].allows():
             self._late += 1
-            self._fly(name, concept).add_done_callback(self._landed_late)
+            self._fly(source, concept).add_done_callback(self._landed_late)
 
-    def _fly(self, name: str, concept: Concept) -> asyncio.Task[Kept]:
-        flight = asyncio.ensure_future(self._ask(name, concept))
+    def _fly(self, source: FragmentSource, concept: Concept) -> asyncio.Task[Kept]:
+        name = source.declared.name
+        flight = asyncio.ensure_future(self._ask(source, concept))
         self._flights[name, concept] = flight
 
         def landed(task: asyncio.Task[Kept]) -> None:
@@ -236,8 +244,9 @@ class Collecting:
         flight.add_done_callback(landed)
         return flight
 
-    async def _ask(self, name: str, concept: Concept) -> Kept:
-        source, breaker = self._sources[name], self._breakers[name]
+    async def _ask(self, source: FragmentSource, concept: Concept) -> Kept:
+        name = source.declared.name
+        breaker = self._breakers[name]
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
         generation = self._store.generation
         try:
@@ -292,9 +301,16 @@ def _checked(declared: Declared, said: object) -> tuple[Fragment, ...]:
     for each in islice(said, declared.fragments_max + 1):  # type: ignore[call-overload]  # what it raises is told
         if not isinstance(each, Fragment):
             raise SourceFailed(declared.name, f"it gave a {type(each).__name__}, not a fragment")
-        value = redact(each.value) if isinstance(each.value, str) else each.value
-        fragments.append(msgspec.structs.replace(each, source=declared.name, text=redact(each.text), value=value))
-    return tuple(fragments)
+        fragments.append(each if each.source == declared.name else msgspec.structs.replace(each, source=declared.name))
+    texts = "\n".join([text for each in fragments for text in (each.text, each.value) if isinstance(text, str)])
+    if redact(texts) == texts:  # nearly always, and at once for all of them
+        return tuple(fragments)
+    return tuple(
+        msgspec.structs.replace(
+            each, text=redact(each.text), value=redact(each.value) if isinstance(each.value, str) else each.value
+        )
+        for each in fragments
+    )
 
 
 def _told(error: BaseException) -> str:

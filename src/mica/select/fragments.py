@@ -31,6 +31,7 @@ RANK_DATABASE, RANK_FILE, RANK_LIVE, RANK_OTHER = (
 RANK_STEP = 10  # of a rank, that makes a source weigh φ times less
 RANK_MAX = 1_000
 
+GATHERED = "defrag"  # the event that records what was gathered about a concept
 DOMAIN_CHARACTERS_MAX = 64  # of a domain or type: a word for a kind
 ID_CHARACTERS_MAX = 500  # of an id: a path or an address; longer ones are content
 KEY_CHARACTERS_MAX = 500
@@ -77,6 +78,8 @@ def covers(pattern: str, concept: Concept) -> bool:
 
     `*` stands for any characters of a part, at the end of a pattern for all that follows, and `?` for one character.
     """
+    if pattern == "*":
+        return True
     parts = (concept.domain, concept.type, concept.id)
     wanted = _parts(pattern)
     return all(each.fullmatch(part) for each, part in zip(wanted, parts, strict=False))

@@ -106,9 +106,15 @@ class Judgments:
 
     def __init__(self, reads: Callable[[], Awaitable[Reads]]) -> None:
         self._reads = reads
+        self.are_any: bool | None = None  # in this space; None: nobody has looked
 
     async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
-        known = [each for each in await judgments(await self._reads(), concept=concept) if each.at <= now]
+        if self.are_any is False:
+            return []
+        reads = await self._reads()
+        known = [each for each in await judgments(reads, concept=concept) if each.at <= now]
+        if not known and self.are_any is None:
+            self.are_any = bool(await judgments(reads, limit=1))
         ends = [*(each.at for each in known[1:]), None]
         return [
             Fragment(

@@ -18,14 +18,15 @@ import msgspec
 from mica.errors import InvalidInput, MicaError
 from mica.model import Reply, name_pattern
 from mica.select.changes import Change, Changes
-from mica.select.fragments import PHI_INV, Concept, Declared, Fragment, covers
+from mica.select.fragments import GATHERED, PHI_INV, Concept, Declared, Fragment, covers
 from mica.store.protocol import Store
 from mica.store.purging import PURGE
 
 REPLIES_MAX = 2_000  # kept in a process
 CHARACTERS_MAX = 16_000_000  # of all their texts
 NOTES_MAX = 1_000  # changes that are remembered for replies of other processes
-SAVE_S = 0.05  # replies gather for so long and are saved in one transaction
+SAVE_S = 0.5  # replies gather for so long and are saved in one transaction
+ELSEWHERE_MAX = 20_000  # concepts that others asked about; beyond that nobody is waited for
 CLOSE_S = 2.0  # closing waits for that at most
 UNSAVED_MAX = 1_000  # beyond that the store is stuck, and others ask for themselves
 
@@ -90,6 +91,8 @@ class Replies:
         self._unsaved: dict[Key, Reply] = {}
         self._generations: dict[Key, int] = {}
         self._saving: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()  # save at once
+        self._elsewhere: set[str] | None = None  # concepts that others were told about; None: nobody has looked
         self.changes: Changes | None = None
 
     # -- Which changes matter
@@ -103,7 +106,8 @@ class Replies:
         """Whether events of this name can make a reply old."""
         known = self._names.get(name)
         if known is None:
-            patterns = [PURGE, *TRIGGERS, *(each for one in self._declared.values() for each in one.invalidated_by)]
+            named = [each for one in self._declared.values() for each in one.invalidated_by]
+            patterns = [PURGE, GATHERED, *TRIGGERS, *named]
             known = any(name_pattern(pattern).fullmatch(name) for pattern in patterns)
             if len(self._names) < NOTES_MAX:
                 self._names[name] = known
@@ -116,6 +120,9 @@ class Replies:
             return
         about = change.event.data.get("concept")
         pattern = about if isinstance(about, str) and about else ""
+        if change.event.name == GATHERED:
+            self._others_asked(change, pattern)
+            return
         self._notes.append((change, pattern))
         for key in self._named(pattern) if pattern else list(self._kept):
             kept, declared = self._kept.get(key), self._declared.get(key[0])
@@ -131,6 +138,11 @@ class Replies:
                 concept = Concept.parse(pattern)
                 return [(source, concept) for source in self._declared]
         return list(self._kept)
+
+    def _others_asked(self, change: Change, concept: str) -> None:
+        """Another process gathered something: it may be in the store by now."""
+        if not change.is_own and self._elsewhere is not None and len(self._elsewhere) < ELSEWHERE_MAX:
+            self._elsewhere.add(concept)
 
     def forget(self) -> None:
         """Keep nothing: something was purged, or too much has happened."""
@@ -185,6 +197,10 @@ class Replies:
 
     async def load(self, wanted: Mapping[str, Declared], concept: Concept) -> None:
         """Take over what other processes were told about a concept. Raises StoreError."""
+        if self._elsewhere is None:
+            self._elsewhere = set(await self._store.replied())
+        if str(concept) not in self._elsewhere:
+            return
         for reply in await self._store.replies(str(concept)):
             declared = wanted.get(reply.source)
             if declared is None or declared.is_live or reply.declared != fingerprint(declared):
@@ -213,6 +229,7 @@ class Replies:
     async def close(self) -> None:
         """Save what is not saved yet, unless the store takes too long."""
         if self._saving is not None and not self._saving.done():
+            self._hurry.set()
             await asyncio.wait([self._saving], timeout=CLOSE_S)
             self._saving.cancel()
             await asyncio.wait([self._saving])
@@ -231,7 +248,9 @@ class Replies:
 
     async def _save(self) -> None:
         while self._unsaved:
-            await asyncio.sleep(SAVE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SAVE_S):
+                    await self._hurry.wait()
             try:
                 await self._save_now()
             except MicaError:

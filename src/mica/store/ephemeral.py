@@ -348,6 +348,10 @@ class EphemeralStore:
         self._check_open()
         return [reply for key, reply in sorted(self._replies.items()) if key[0] == concept]
 
+    async def replied(self) -> list[str]:
+        self._check_open()
+        return sorted({concept for concept, _ in self._replies})
+
     async def lesson(self) -> Lesson:
         self._check_open()
         return Lesson(position=self._learned, generation=self._generation)

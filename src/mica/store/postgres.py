@@ -475,6 +475,10 @@ class PostgresStore:
         return await postgres_replies.found(connection, self._number, concept)
 
     @reading
+    async def replied(self, connection: Connection) -> list[str]:
+        return await postgres_replies.concepts(connection, self._number)
+
+    @reading
     async def lesson(self, connection: Connection) -> Lesson:
         return await postgres_trails.lesson_of(connection, self._number)
 

@@ -52,6 +52,11 @@ async def found(connection: Connection, space: int, concept: str) -> list[Reply]
     ]
 
 
+async def concepts(connection: Connection, space: int) -> list[str]:
+    rows = await connection.fetch("SELECT DISTINCT concept FROM replies WHERE space = $1 ORDER BY concept", space)
+    return [concept.decode() for (concept,) in rows]
+
+
 async def clear(connection: Connection, space: int) -> None:
     """Forget all: they are asked for again."""
     await connection.execute("DELETE FROM replies WHERE space = $1", space)

@@ -201,6 +201,9 @@ class Store(Protocol):
     async def replies(self, concept: str) -> list[Reply]:
         """What sources replied about a concept, in the order of their names."""
 
+    async def replied(self) -> list[str]:
+        """The concepts that replies are kept of, in order."""
+
     async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
         """See to it that this work is done at that time or soon after. Of two plans for the same, the earlier counts.
 

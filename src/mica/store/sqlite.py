@@ -114,6 +114,7 @@ class SqliteStore:
     trails = threaded(SqliteCore.trails)
     save_replies = threaded(SqliteCore.save_replies)
     replies = threaded(SqliteCore.replies)
+    replied = threaded(SqliteCore.replied)
     agents = threaded(SqliteCore.agents)
     plan = threaded(SqliteCore.plan)
     claim = threaded(SqliteCore.claim)

@@ -319,6 +319,10 @@ class SqliteCore:
         with self._reading():
             return sqlite_replies.found(self._connection, concept)
 
+    def replied(self) -> list[str]:
+        with self._reading():
+            return sqlite_replies.concepts(self._connection)
+
     def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         with self._reading():
             self._facts.follow()

@@ -42,6 +42,10 @@ def found(connection: apsw.Connection, concept: str) -> list[Reply]:
     ]
 
 
+def concepts(connection: apsw.Connection) -> list[str]:
+    return [row[0] for row in connection.execute("SELECT DISTINCT concept FROM replies ORDER BY concept")]
+
+
 def clear(connection: apsw.Connection) -> None:
     """Forget all: they are asked for again."""
     connection.execute("DELETE FROM replies")

@@ -31,6 +31,7 @@ class ReplyContract:
 
         assert await store.replies("judgment:code_review:ä 1") == [kept[1], kept[0]]
         assert await store.replies("judgment:code_review:2") == [kept[2]]
+        assert await store.replied() == ["judgment:code_review:2", "judgment:code_review:ä 1"]
 
     async def test_a_later_reply_replaces_an_earlier_one_and_never_the_other_way(self, store: Store) -> None:
         await store.save_replies([build_reply(after_s=1)], generation=store.generation)

@@ -23,12 +23,17 @@ class Mentions:
     def __init__(self, store: Store, *, stored: Callable[[], Awaitable[None]]) -> None:
         self._store = store
         self._stored = stored
+        self.are_any: bool | None = None  # marks in this space; None: nobody has looked
 
     async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
         wanted = set(terms(concept.id))
-        if not wanted:
+        if not wanted or self.are_any is False:
             return []
         await self._stored()
+        known = await self._store.postings(sorted(wanted), limit=1)
+        self.are_any = known.marks > 0
+        if not all(known.held(term) for term in wanted):
+            return []
         found = await find(
             self._store, concept.id, limit=LOOKED_MAX, now=now, zone=None, filters=Filters(), wanted=Wanted()
         )

@@ -30,15 +30,18 @@ class Taught:
     def __init__(self, store: Store, *, stored: Callable[[], Awaitable[None]]) -> None:
         self._store = store
         self._stored = stored
+        self.are_any: bool | None = None  # in this space; None: nobody has looked
 
     async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
         wanted = set(terms(concept.id))
         if not wanted:
             return []
         await self._stored()
+        standing = await known(self._store)
+        self.are_any = bool(standing)
         naming = [
             each
-            for each in await known(self._store)
+            for each in standing
             if each.at <= now
             and wanted <= set(terms(" ".join([*(said.text for said in each.statements), *each.topics])))
         ]
@@ -68,12 +71,14 @@ class Trodden:
         self._store = store
         self._stored = stored
         self._gates = gates
+        self.are_any: bool | None = None  # in this space; None: nobody has looked
 
     async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
         await self._stored()
         found = [
             seen(each, now=now, gates=self._gates) for each in await self._store.trails(TrailQuery(limit=TRAILS_MAX))
         ]
+        self.are_any = bool(found)
         fitting = [
             each for each in found if each.suspended is None and each.state != "archived" and _names(each, concept)
         ]
