@@ -22,6 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import asyncpg
@@ -34,7 +35,8 @@ from mica.select.fragments import Concept, Fragment
 from mica.testing.postgres import APP, Server, postgres_server
 from mica.tokens import estimate
 
-CONCEPTS = 4_000  # that PostgreSQL knows something of
+SIGNALS = 25  # learning events of each of a concept's 20 loops, which are added up for every question
+CONCEPTS = 1_500  # that PostgreSQL knows something of
 POPULAR, ZIPF, SEED = 500, 1.1, 6  # concepts of the workload, its exponent, its seed
 CHANGE_EVERY = 20  # questions between two changes of a row
 WORKERS = 2  # who ask at once
@@ -45,11 +47,11 @@ CALLS = 10_000  # after which nothing may be left behind
 TABLES = f"""
 CREATE SCHEMA app;
 CREATE TABLE app.judgments (concept text, number int, verdict text, version int, PRIMARY KEY (concept, number));
-CREATE TABLE app.learning (concept text, loop text, signal float, PRIMARY KEY (concept, loop));
+CREATE TABLE app.learning (concept text, loop text, number int, signal float, PRIMARY KEY (concept, loop, number));
 CREATE TABLE app.arms (concept text, arm text, pulls int, PRIMARY KEY (concept, arm));
 INSERT INTO app.judgments SELECT c::text, n, 'GROWL', 1 FROM generate_series(1, {CONCEPTS}) c, generate_series(1, 10) n;
-INSERT INTO app.learning SELECT c::text, 'loop ' || n, 0.5 + n / 100.0
-    FROM generate_series(1, {CONCEPTS}) c, generate_series(1, 20) n;
+INSERT INTO app.learning SELECT c::text, 'loop ' || n, m, 0.5 + (n + m) / 1000.0
+    FROM generate_series(1, {CONCEPTS}) c, generate_series(1, 20) n, generate_series(1, {SIGNALS}) m;
 INSERT INTO app.arms SELECT c::text, 'arm ' || n, n * 7 FROM generate_series(1, {CONCEPTS}) c, generate_series(1, 10) n;
 GRANT ALL ON SCHEMA app TO {APP};
 GRANT ALL ON ALL TABLES IN SCHEMA app TO {APP};
@@ -59,8 +61,8 @@ ANALYZE app.judgments; ANALYZE app.learning; ANALYZE app.arms;
 QUERIES = {
     "judgments_table": """SELECT 'verdict ' || number AS key, verdict || ', version ' || version AS text,
         version AS value FROM app.judgments WHERE concept = $1""",
-    "learning": """SELECT loop AS key, loop || ' has the signal ' || signal AS text,
-        signal AS value FROM app.learning WHERE concept = $1""",
+    "learning": """SELECT loop AS key, loop || ' has the signal ' || round(avg(signal)::numeric, 3) AS text,
+        avg(signal) AS value FROM app.learning WHERE concept = $1 GROUP BY loop""",
     "arms": """SELECT arm AS key, arm || ' was pulled ' || pulls || ' times' AS text,
         pulls AS value FROM app.arms WHERE concept = $1""",
 }
@@ -93,6 +95,7 @@ class Place:
         self.server = server
         self.folder = folder
         server.run(TABLES)
+        server.run("CHECKPOINT")  # so that a start after a crash has little to do again
         state = [
             {"key": f"state {n}", "text": f"state {n} is level {n}", "value": n, "confidence": 0.6} for n in range(12)
         ]
@@ -206,7 +209,7 @@ async def hung(place: Place, *, calls: int) -> dict[str, float]:
     async def one(number: int) -> None:
         answers.append(await memory.defrag(asked(number), deadline_s=DEADLINE_S))
 
-    took = await timed([lambda number=number: one(number) for number in range(1_000, 1_000 + calls)])  # type: ignore[misc]
+    took = await timed([lambda number=number: one(number) for number in range(500, 500 + calls)])  # type: ignore[misc]
     await memory.close()
     whole = sum(map(is_complete, answers)) / len(answers)
     named = sum({"hung", "failing"} <= answer.missing.keys() for answer in answers) / len(answers)
@@ -272,12 +275,15 @@ async def killed(place: Place, *, for_s: float) -> dict[str, float]:
     """PostgreSQL is killed and started again while questions come."""
     memory = await place.opened("killed")
     raised, answered, is_over = [], [], asyncio.Event()
-    numbers = iter(range(1, CONCEPTS))
+    numbers = count()
 
     async def ask() -> None:
         while not is_over.is_set():
+            number = next(numbers) % CONCEPTS + 1
+            if number == 1:
+                memory.emit("app.changed")  # every question is new again
             try:
-                answer = await memory.defrag(asked(next(numbers)), deadline_s=DEADLINE_S)
+                answer = await memory.defrag(asked(number), deadline_s=DEADLINE_S)
             except Exception as error:  # noqa: BLE001 - counted
                 raised.append(repr(error))
             else:

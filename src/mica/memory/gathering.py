@@ -274,11 +274,12 @@ class _Parts:
         from mica.select.sources.own import Taught, Trodden
 
         store = memory._store
-        self.replies = Replies(store)
+        self.replies = Replies(store, own=lambda: memory._journal.writer)
         self.changes = Changes(
             store,
             unfolded=lambda: memory._folding.unfolded,
             is_wanted=lambda name: name == STARTED or self.replies.is_wanted(name),
+            of_others=(GATHERED,),
             tell=memory._react,
             lost=self.replies.forget,
         )

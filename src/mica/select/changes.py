@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from mica.errors import MicaError
@@ -39,12 +39,14 @@ class Changes:
         *,
         unfolded: Callable[[], Iterable[Stretch]],
         is_wanted: Callable[[str], bool],
+        of_others: Collection[str] = (),
         tell: Callable[[Change], None],
         lost: Callable[[], None],
     ) -> None:
         self._store = store
         self._unfolded = unfolded
         self._is_wanted = is_wanted
+        self._of_others = frozenset(of_others)  # names that are heard of other processes only
         self._tell = tell
         self._lost = lost  # called when some were missed
         self._seen: dict[tuple[str, int], int] = {}  # frames of each segment, by its writer and first sequence
@@ -69,14 +71,17 @@ class Changes:
                 self._lost()
                 continue
             for index, (word, frame) in enumerate(zip(words, frames, strict=True), start):
-                if word >> SCOPE_SHIFT and self._is_wanted(str(frame.name)):
+                if word >> SCOPE_SHIFT and self._is_wanted_here(str(frame.name)):
                     self._note(segment.event(index, frame), is_own=True)
 
     def hear(self, events: Iterable[Event]) -> None:
         """Hear events that this process is storing."""
         for event in events:
-            if self._is_wanted(event.name):
+            if self._is_wanted_here(event.name):
                 self._note(event, is_own=True)
+
+    def _is_wanted_here(self, name: str) -> bool:
+        return name not in self._of_others and self._is_wanted(name)
 
     async def look(self, within_s: float) -> str | None:
         """Hear what others have stored, unless somebody looked just now; why that could not be done in time."""

@@ -93,8 +93,8 @@ def cohere(
 ) -> Coherent:
     """The account that these fragments give, in whichever order they came. `ranks` are those of the sources by name."""
     given = list(fragments)
-    worded = [each for each in given if each.text.strip() and not RECALLED.search(each.text)]
-    loops = sum(bool(RECALLED.search(each.text)) for each in given)
+    fresh = [each for each in given if "<" not in each.text or not RECALLED.search(each.text)]
+    worded = [each for each in fresh if each.text and not each.text.isspace()]
     sure = [each for each in worded if each.confidence >= PHI_INV_3]
     keys: dict[str, list[Fragment]] = defaultdict(list)
     for each in sure:
@@ -135,8 +135,8 @@ def cohere(
             duplicates=duplicates + len(stated) - len(once),
             unsure=len(worded) - len(sure),
             expired=expired,
-            junk=len(given) - len(worded) - loops,
-            loops=loops,
+            junk=len(fresh) - len(worded),
+            loops=len(given) - len(fresh),
             beyond=len(once) - len(shown),
         ),
     )

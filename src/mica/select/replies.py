@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -16,7 +16,7 @@ from hashlib import blake2b
 import msgspec
 
 from mica.errors import InvalidInput, MicaError
-from mica.model import Reply, name_pattern
+from mica.model import Reply, name_pattern, split_id
 from mica.select.changes import Change, Changes
 from mica.select.fragments import GATHERED, PHI_INV, Concept, Declared, Fragment, covers
 from mica.store.protocol import Store
@@ -81,8 +81,9 @@ class _Body(msgspec.Struct):
 class Replies:
     """The replies that a process keeps. The store keeps them too, for other processes and the next one."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, own: Callable[[], str]) -> None:
         self._store = store
+        self._writer = own  # who writes the events of this process
         self._kept: OrderedDict[Key, Kept] = OrderedDict()  # the latest used last
         self._characters = 0
         self._notes: deque[tuple[Change, str]] = deque(maxlen=NOTES_MAX)
@@ -121,7 +122,7 @@ class Replies:
         about = change.event.data.get("concept")
         pattern = about if isinstance(about, str) and about else ""
         if change.event.name == GATHERED:
-            self._others_asked(change, pattern)
+            self._gathered_by(split_id(change.event.id)[0], pattern)
             return
         self._notes.append((change, pattern))
         for key in self._named(pattern) if pattern else list(self._kept):
@@ -139,9 +140,9 @@ class Replies:
                 return [(source, concept) for source in self._declared]
         return list(self._kept)
 
-    def _others_asked(self, change: Change, concept: str) -> None:
-        """Another process gathered something: it may be in the store by now."""
-        if not change.is_own and self._elsewhere is not None and len(self._elsewhere) < ELSEWHERE_MAX:
+    def _gathered_by(self, writer: str, concept: str) -> None:
+        """Somebody gathered something. If that was another process, its replies may be in the store by now."""
+        if writer != self._writer() and self._elsewhere is not None and len(self._elsewhere) < ELSEWHERE_MAX:
             self._elsewhere.add(concept)
 
     def forget(self) -> None:

@@ -7,10 +7,11 @@ from datetime import datetime
 
 import msgspec
 
-from mica.inject.gathered import GATHERED, Defragged
+from mica.inject.gathered import Defragged
 from mica.inject.receipts import BRIEF
 from mica.memory import Memory
 from mica.model import Event, EventId, EventQuery
+from mica.select.fragments import GATHERED
 from mica.select.sources.health import Health
 from mica.web.views.briefs import receipt_of
 
