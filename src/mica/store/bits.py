@@ -16,9 +16,15 @@ _BIT = tuple(1 << bit for bit in range(8))
 def packed(places: Iterable[int], size_bytes: int) -> bytes:
     """These places as bytes, the lowest first."""
     into = bytearray(size_bytes)
-    for place in places:
-        into[place >> 3] |= _BIT[place & 7]
+    put(into, places)
     return bytes(into)
+
+
+def put(into: bytearray, places: Iterable[int], *, start: int = 0) -> None:
+    """Add these places, counted from a start that is a multiple of 8."""
+    first = start >> 3
+    for place in places:
+        into[first + (place >> 3)] |= _BIT[place & 7]
 
 
 def unpacked(bits: int) -> list[int]:

@@ -28,6 +28,7 @@ MODE = 0o600  # of a new file: what an agent saw is its owner's business. SQLite
 OPEN_RETRY_S = 0.005
 INSERT_ROWS = 128  # by one statement: 1,920 values of events, SQLite takes 32,766
 CHECKPOINT_PAGES = 4_000  # 16 MB of log before it goes into the file: what is written again and again goes there once
+CACHE_KIB = 16_384  # of pages; in the 2 MB that SQLite keeps, a search in a large space reads each page anew
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 APPLICATION_ID = 0x6D696361  # "mica" in the file's header: a foreign database is never written to
 
@@ -93,6 +94,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
     connection.pragma("synchronous", "full")
     connection.pragma("foreign_keys", "on")
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+    connection.pragma("cache_size", -CACHE_KIB)
     if version == len(files):
         return
     connection.execute("BEGIN IMMEDIATE")

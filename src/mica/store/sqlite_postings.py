@@ -7,17 +7,17 @@ written once, in the order of its table, and read as sets of places.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count
 from typing import NamedTuple
 
 import apsw
 import msgspec
 
-from mica.store.bits import packed, unpacked
+from mica.store.bits import packed, put, unpacked
 from mica.store.sqlite_file import Row, as_json, insert
 
 VOLUME_TEXTS = 4_096  # what is not in a volume yet is read by every new process, in some 10 ms
@@ -71,18 +71,25 @@ def _file(connection: apsw.Connection) -> None:
 
 def written(said: Sequence[int]) -> tuple[int, bytes, bytes | None]:
     """Where a term is said, as a row has it: in how many texts, in which, and how often in those that repeat it."""
+    if len(said) == 1:  # as half of the terms of a volume are
+        return 1, array("H", said).tobytes(), None
     more = None
     if len(places := dict.fromkeys(said)) < len(said):
         pairs = [number for pair in Counter(said).items() if pair[1] > 1 for number in pair]
         more = array("I", pairs).tobytes()
-    if 2 * len(places) <= VOLUME_BYTES:
+    if is_list(len(places)):
         return len(places), array("H", places).tobytes(), more
     return len(places), packed(places, VOLUME_BYTES), more
 
 
+def is_list(found: int) -> bool:
+    """Whether so many places are written one by one: a set of them is longer, and quicker to read."""
+    return 8 * found <= VOLUME_BYTES
+
+
 def _places(found: int, blob: bytes) -> list[int]:
     """The places that `written` wrote."""
-    if 2 * found <= VOLUME_BYTES:
+    if is_list(found):
         return list(array("H", blob))
     return unpacked(int.from_bytes(blob, "little"))
 
@@ -93,6 +100,18 @@ def _often(more: bytes | None) -> dict[int, int]:
         return {}
     pairs = array("I", more)
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def _times(more: bytes | None, place: int) -> int:
+    """How often a term is said at a place where it is said."""
+    if more:
+        wanted = place.to_bytes(4, sys.byteorder)
+        at = more.find(wanted)
+        while at >= 0:
+            if at % 8 == 0:  # a place, and not how often another has it
+                return int.from_bytes(more[at + 4 : at + 8], sys.byteorder)
+            at = more.find(wanted, at + 1)
+    return 1
 
 
 def unmark(connection: apsw.Connection, position: int) -> None:
@@ -252,20 +271,19 @@ class Volumes:
         known = self._said.get(term, NOWHERE)
         if known.volumes == len(self._ids):
             return known
-        parts = [known.places.to_bytes(known.volumes * VOLUME_BYTES, "little")]
+        into = bytearray(known.places.to_bytes(len(self._ids) * VOLUME_BYTES, "little"))
         more = dict(known.more)
-        expected = count(known.volumes)
-        numbers = {volume: number for number, volume in enumerate(self._ids[known.volumes :], known.volumes)}
-        for volume, listed, places, often in self._connection.execute(
-            _OF_TERM, (as_json(self._ids[known.volumes :]), term)
-        ):
+        numbers = {volume: number for number, volume in enumerate(self._ids)}
+        later = as_json(self._ids[known.volumes :])
+        for volume, listed, places, often in self._connection.execute(_OF_TERM, (later, term)):
             number = numbers[volume]
-            while next(expected) < number:
-                parts.append(bytes(VOLUME_BYTES))
-            parts.append(places if 2 * listed > VOLUME_BYTES else packed(array("H", places), VOLUME_BYTES))
+            if is_list(listed):
+                put(into, array("H", places), start=number * VOLUME_TEXTS)
+            else:
+                into[number * VOLUME_BYTES : (number + 1) * VOLUME_BYTES] = places
             if often is not None:
                 more[number] = often
-        said = Said(len(self._ids), int.from_bytes(b"".join(parts), "little"), more)
+        said = Said(len(self._ids), int.from_bytes(into, "little"), more)
         self._said_bytes += said.places.bit_length() // 8
         if self._said_bytes > KNOWN_BYTES_MAX:
             self._said.clear()
@@ -276,19 +294,27 @@ class Volumes:
     def said(self, terms: Iterable[int], places: int) -> dict[int, dict[int, int]]:
         """How often each term is said at those of these places where it is, by position."""
         tail = unpacked(places >> self._filed)
-        return {term: self._filed_said(term, places) | self._tail_said_at(term, tail) for term in terms}
+        filed = unpacked(places & (1 << self._filed) - 1)
+        positions = self._filed_positions(filed)
+        return {term: self._filed_said(term, filed, positions) | self._tail_said_at(term, tail) for term in terms}
 
-    def _filed_said(self, term: int, places: int) -> dict[int, int]:
-        said = self._said_of(term)
-        found: dict[int, int] = {}
-        number, first, offsets, often = -1, 0, array("I"), dict[int, int]()
-        for place in unpacked(places & said.places):
+    def _filed_positions(self, places: Sequence[int]) -> list[int]:
+        found: list[int] = []
+        for place in places:
             volume, within = divmod(place, VOLUME_TEXTS)
-            if volume != number:
-                number, first, offsets = volume, self._first[volume], self._offsets_of(volume)
-                often = _often(said.more.get(volume))
-            found[first + offsets[within]] = often.get(within, 1)
+            found.append(self._first[volume] + self._offsets_of(volume)[within])
         return found
+
+    def _filed_said(self, term: int, places: Sequence[int], positions: Sequence[int]) -> dict[int, int]:
+        said = self._said_of(term)
+        if not said.places:
+            return {}
+        here = said.places.to_bytes(len(self._ids) * VOLUME_BYTES, "little")
+        return {
+            position: _times(said.more.get(place // VOLUME_TEXTS), place % VOLUME_TEXTS)
+            for place, position in zip(places, positions, strict=True)
+            if here[place >> 3] >> (place & 7) & 1
+        }
 
     def _tail_said_at(self, term: int, places: Sequence[int]) -> dict[int, int]:
         said, tail = self._tail_said.get(term), self._tail
@@ -296,14 +322,8 @@ class Volumes:
 
     def positions(self, places: int) -> list[int]:
         """Where in the log these places are."""
-        found: list[int] = []
-        for place in unpacked(places):
-            volume, within = divmod(place, VOLUME_TEXTS)
-            if volume < len(self._ids):
-                found.append(self._first[volume] + self._offsets_of(volume)[within])
-            else:
-                found.append(self._tail[place - self._filed])
-        return found
+        filed = self._filed_positions(unpacked(places & (1 << self._filed) - 1))
+        return filed + [self._tail[place] for place in unpacked(places >> self._filed)]
 
     def at(self, positions: Iterable[int]) -> int:
         """The places of the texts at these positions in the log."""

@@ -179,7 +179,7 @@ CREATE TABLE texts (
     length INTEGER NOT NULL,           -- in words
     is_mark INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX texts_by_session ON texts (session, at, position) WHERE is_mark;
+CREATE INDEX texts_by_session ON texts (session, at, position, length) WHERE is_mark;  -- all that is read of a session
 CREATE INDEX texts_by_length ON texts (length) WHERE is_mark;
 
 CREATE TABLE terms (id INTEGER PRIMARY KEY, term TEXT NOT NULL UNIQUE) STRICT;

@@ -35,3 +35,6 @@ SELECT texts.position, coalesce((
     SELECT json_group_array(term) FROM said JOIN times ON nth <= count WHERE said.position = texts.position
 ), '[]') FROM texts;
 DROP TABLE said;
+
+DROP INDEX texts_by_session;
+CREATE INDEX texts_by_session ON texts (session, at, position, length) WHERE is_mark;  -- all that is read of a session
