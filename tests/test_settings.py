@@ -109,7 +109,8 @@ def test_sources_are_tables_by_name_for_their_drivers_to_read(tmp_path: Path) ->
 def test_variables_that_sources_name_are_taken_and_no_others(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(
-        '[sources.a]\ndsn_env = "A_DSN"\n[sources.b]\nheaders_env = { X = "B_TOKEN" }\n[sources.c]\nenv = ["C", "UNSET"]\n'
+        '[sources.a]\ndsn_env = "A_DSN"\n[sources.b]\nheaders_env = { X = "B_TOKEN" }\n'
+        '[sources.c]\nenv = ["C", "UNSET"]\n'
     )
     environment = {"A_DSN": "a", "B_TOKEN": "b", "C": "c", "OTHER": "o", "HOME": "/h", "MICA_CONFIG": str(file)}
 

@@ -308,11 +308,12 @@ async def test_a_connection_that_died_while_nobody_used_it_is_replaced(opened: O
 
 async def test_a_server_that_hangs_holds_nobody(shop: Server, declare: Declare) -> None:
     """TC-03: a server that is connected and never says a word: the caller leaves at its time, closing ends."""
-    query = "SELECT id AS key, verdict AS value FROM shop.judgments WHERE id = $1"
+    query = "SELECT 'a' AS key, pg_sleep(0.1)::text || 'x' AS text"
     sources = declare(
         table(query, timeout_s="60") + table(query, name="hasty", timeout_s="0.2"), SHOP_DSN=shop.dsn(role=APP)
     )
-    await ask(sources, "shop")
+    await asyncio.gather(*(ask(sources, "shop") for _ in range(CONNECTIONS_MAX)))  # all of them are open
+    assert await connected(shop) == CONNECTIONS_MAX
 
     with shop.hung(role=APP):
         with pytest.raises(SourceFailed, match=r"no answer within 0\.2 s"):

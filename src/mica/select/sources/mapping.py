@@ -23,6 +23,9 @@ ROWS_TOLD_MAX = 3  # of those that cannot be used
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
+_PLAIN = frozenset([str, int, float, bool, type(None), datetime, Decimal])
+
+
 class _Nothing:
     """There is no such column."""
 
@@ -105,6 +108,8 @@ class Row(NamedTuple):
 
     def _followed(self, value: object) -> object:
         """What a `$ref` into the same document points at. Raises Unusable for a circle and for other documents."""
+        if type(value) in _PLAIN or (type(value) is dict and "$ref" not in value):
+            return value  # nearly always, and asking for a Mapping costs more than all the rest
         seen: list[str] = []
         while isinstance(value, Mapping) and isinstance(pointer := value.get("$ref"), str):
             seen.append(pointer)

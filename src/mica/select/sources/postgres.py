@@ -193,12 +193,9 @@ class PostgresSource(DeclaredSource):
     ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
         connection = await server.connection()
         try:
-            answer = await self._fetched(connection, query, bound)
-        except BaseException:
+            return await self._fetched(connection, query, bound)
+        finally:
             server.leave_behind(connection)
-            raise
-        await server.give_back(connection)
-        return answer
 
     async def _fetched(
         self, connection: Connection, query: str, bound: Sequence[str]

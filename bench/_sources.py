@@ -1,0 +1,265 @@
+"""Six real sources and what each knows: PostgreSQL twice, SQLite, a JSON file, a file of lines, and a live object.
+
+Every concept has 54 fragments, of which some say the same thing in other words: the six agree, or do not, on `facet 0`.
+`Plain` asks the same by hand, as an application would without mica: drivers, `asyncio.gather`, nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+
+import asyncpg
+
+import mica
+from mica.settings import Settings, load_settings
+from mica.testing.postgres import Server, postgres_server
+
+KIND = "code_review"
+FACETS = {"judgments": 12, "learning": 12, "arms": 10, "readback": 8, "signals": 6, "patterns": 6}  # 54 for a concept
+VERDICTS = ("HOWL", "WAG", "GROWL", "BARK")
+SETTLED_S = 1_700_000_000  # a time long ago: a file that has just changed is read each time
+TABLES = """
+[sources.judgments]
+driver = "postgres"
+dsn_env = "BENCH_DSN"
+concepts = ["judgment:*"]
+rank = 10
+query = "SELECT facet, verdict, confidence, at FROM bench.judgments WHERE kind = $1 AND id = $2 ORDER BY number"
+parameters = ["{type}", "{id}"]
+fragment = { key = "{facet}", value = "{verdict}", confidence = "{confidence}", at = "{at}" }
+invalidated_by = ["judgment.*"]
+
+[sources.learning]
+driver = "postgres"
+dsn_env = "BENCH_DSN"
+concepts = ["judgment:*"]
+rank = 11
+query = "SELECT facet, signal, confidence, at FROM bench.learning WHERE judgment = $1 ORDER BY number"
+fragment = { key = "{facet}", value = "{signal}", confidence = "{confidence}", at = "{at}" }
+invalidated_by = ["judgment.*"]
+
+[sources.arms]
+driver = "sqlite"
+path = "arms.db"
+concepts = ["judgment:*"]
+rank = 15
+query = "SELECT arm AS key, mean AS value, confidence, at FROM arms WHERE task = $1 ORDER BY rowid"
+fragment = { is_estimate = true }
+invalidated_by = ["judgment.*"]
+
+[sources.readback]
+driver = "json"
+path = "readback.json"
+concepts = ["judgment:*"]
+rank = 20
+where = { id = "{id}" }
+fragment = { key = "{facet}", value = "{verdict}", confidence = "{confidence}", at = "{at}" }
+invalidated_by = ["judgment.*"]
+
+[sources.signals]
+driver = "jsonl"
+path = "signals.jsonl"
+concepts = ["judgment:*"]
+rank = 21
+where = { id = "{id}" }
+fragment = { key = "{facet}", value = "{verdict}", confidence = "{confidence}", at = "{at}" }
+invalidated_by = ["judgment.*"]
+
+[sources.patterns]
+driver = "memory"
+concepts = ["judgment:*"]
+rank = 30
+"""
+
+
+class Six:
+    """The sources, filled for a number of concepts. `settings` declare them; `register` adds the live object."""
+
+    def __init__(self, folder: Path, server: Server, *, concepts: int) -> None:
+        self.server = server
+        self.folder = folder
+        self.identifiers = [f"r{number:05}" for number in range(concepts)]
+        self.live = {each: _rows(each, "patterns") for each in self.identifiers}
+        file = folder / "sources.toml"
+        file.write_text(TABLES, encoding="utf-8")
+        home = {"HOME": str(folder), "MICA_CONFIG": str(file), "MICA_SEMANTIC": "off"}
+        self.settings: Settings = load_settings({**home, "BENCH_DSN": server.dsn()})
+
+    @property
+    def concepts(self) -> list[str]:
+        return [f"judgment:{KIND}:{each}" for each in self.identifiers]
+
+    @property
+    def fragments(self) -> int:
+        """Of one concept, from all six."""
+        return sum(FACETS.values())
+
+    def register(self, memory: mica.Memory) -> None:
+        """Let the live object answer in this memory."""
+        memory.register("patterns", self.patterns)
+
+    def patterns(self, concept: object) -> list[dict[str, object]]:
+        return self.live.get(getattr(concept, "id", ""), [])
+
+    async def change(self, identifier: str, verdict: str) -> None:
+        """Decide something else in the database; whoever gathers must be told by an event of `judgment.*`."""
+        connection = await asyncpg.connect(self.server.dsn(), statement_cache_size=0)
+        try:
+            await connection.execute(
+                "UPDATE bench.judgments SET verdict = $2, at = now() WHERE id = $1 AND number = 0", identifier, verdict
+            )
+        finally:
+            await connection.close()
+
+    def fill(self) -> None:
+        """Make the tables and files."""
+        rows = {name: [row for each in self.identifiers for row in _rows(each, name)] for name in FACETS}
+        asyncio.run(_fill_postgres(self.server, rows))
+        with closing(sqlite3.connect(self.folder / "arms.db")) as connection:
+            connection.execute("PRAGMA journal_mode = wal")
+            connection.execute("CREATE TABLE arms (task TEXT, arm TEXT, mean REAL, confidence REAL, at TEXT)")
+            values = [(row["id"], row["facet"], row["mean"], row["confidence"], row["at"]) for row in rows["arms"]]
+            connection.executemany("INSERT INTO arms VALUES (?, ?, ?, ?, ?)", values)
+            connection.execute("CREATE INDEX tasks ON arms (task)")
+            connection.commit()
+        (self.folder / "readback.json").write_text(json.dumps(rows["readback"]), encoding="utf-8")
+        lines = "".join(json.dumps(row) + "\n" for row in rows["signals"])
+        (self.folder / "signals.jsonl").write_text(lines, encoding="utf-8")
+        for name in ("readback.json", "signals.jsonl"):
+            os.utime(self.folder / name, (SETTLED_S, SETTLED_S))
+
+
+def _rows(identifier: str, source: str) -> list[dict[str, object]]:
+    """What a source knows of a concept: always the same."""
+    rows: list[dict[str, object]] = []
+    for number in range(FACETS[source]):
+        facet = "facet 0" if number == 0 else f"{source} {number}"
+        verdict = VERDICTS[(int(identifier[1:]) + number) % len(VERDICTS)]
+        at = f"2026-11-{1 + number % 28:02}T10:00:00+00:00"
+        mean = round(0.1 + (int(identifier[1:]) % 80) / 100, 3)
+        row = {"id": identifier, "facet": facet, "verdict": verdict, "mean": mean, "confidence": 0.52, "at": at}
+        rows.append(row | {"key": facet, "value": verdict})
+    return rows
+
+
+async def _fill_postgres(server: Server, rows: Mapping[str, list[dict[str, object]]]) -> None:
+    connection = await asyncpg.connect(server.dsn(), statement_cache_size=0)
+    try:
+        await connection.execute(
+            """CREATE SCHEMA bench;
+            CREATE TABLE bench.judgments
+                (kind text, id text, number int, facet text, verdict text, confidence float8, at timestamptz);
+            CREATE TABLE bench.learning
+                (judgment text, number int, facet text, signal text, confidence float8, at timestamptz)"""
+        )
+        judged = [
+            (KIND, row["id"], number % FACETS["judgments"], row["facet"], row["verdict"], row["confidence"], row["at"])
+            for number, row in enumerate(rows["judgments"])
+        ]
+        learned = [
+            (row["id"], number % FACETS["learning"], row["facet"], row["verdict"], row["confidence"], row["at"])
+            for number, row in enumerate(rows["learning"])
+        ]
+        await connection.executemany(
+            "INSERT INTO bench.judgments VALUES ($1, $2, $3, $4, $5, $6, ($7::text)::timestamptz)", judged
+        )
+        await connection.executemany(
+            "INSERT INTO bench.learning VALUES ($1, $2, $3, $4, $5, ($6::text)::timestamptz)", learned
+        )
+        await connection.execute(
+            """CREATE INDEX ON bench.judgments (kind, id); CREATE INDEX ON bench.learning (judgment);
+            ANALYZE bench.judgments; ANALYZE bench.learning"""
+        )
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def six_sources(folder: Path, *, concepts: int = 500) -> AsyncIterator[Six]:
+    """A server of its own and everything filled; all of it goes with the block."""
+    opened = await asyncio.to_thread(_Opened, folder, concepts)
+    try:
+        yield opened.six
+    finally:
+        await asyncio.to_thread(opened.close)
+
+
+class _Opened:
+    def __init__(self, folder: Path, concepts: int) -> None:
+        self._server = postgres_server()
+        self.six = Six(folder, self._server.__enter__(), concepts=concepts)
+        self.six.fill()
+
+    def close(self) -> None:
+        self._server.__exit__(None, None, None)
+
+
+class Plain:
+    """The same questions by hand, as a careful application asks: a pool, threads, files read when they changed.
+
+    No deadline, no cache of answers, no account of them.
+    """
+
+    def __init__(self, six: Six, *, threads: int = 8) -> None:
+        self._six = six
+        self._threads = ThreadPoolExecutor(max_workers=threads)
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._known: dict[str, tuple[int, list[dict[str, object]]]] = {}
+
+    async def open(self) -> Plain:
+        self._pool = await asyncpg.create_pool(self._six.server.dsn(), min_size=4, max_size=4, statement_cache_size=0)
+        return self
+
+    async def ask(self, identifier: str) -> int:
+        """How many rows the six have for a concept."""
+        loop = asyncio.get_running_loop()
+        blocking = (self._arms, self._readback, self._signals)
+        found = await asyncio.gather(
+            self._rows(
+                "SELECT facet, verdict, confidence, at FROM bench.judgments WHERE kind = $1 AND id = $2",
+                KIND,
+                identifier,
+            ),
+            self._rows("SELECT facet, signal, confidence, at FROM bench.learning WHERE judgment = $1", identifier),
+            *(loop.run_in_executor(self._threads, partial(each, identifier)) for each in blocking),
+        )
+        return sum(map(len, found)) + len(self._six.live[identifier])
+
+    async def _rows(self, query: str, *values: str) -> list[asyncpg.Record]:
+        assert self._pool is not None
+        async with self._pool.acquire() as connection, connection.transaction(readonly=True):
+            rows: list[asyncpg.Record] = await connection.fetch(query, *values)
+            return rows
+
+    def _arms(self, identifier: str) -> list[object]:
+        with closing(sqlite3.connect(f"file:{self._six.folder / 'arms.db'}?mode=ro", uri=True)) as connection:
+            return list(connection.execute("SELECT arm, mean, confidence, at FROM arms WHERE task = ?", [identifier]))
+
+    def _readback(self, identifier: str) -> list[object]:
+        return [row for row in self._file("readback.json") if row["id"] == identifier]
+
+    def _signals(self, identifier: str) -> list[object]:
+        return [row for row in self._file("signals.jsonl") if row["id"] == identifier]
+
+    def _file(self, name: str) -> list[dict[str, object]]:
+        path = self._six.folder / name
+        changed_ns = path.stat().st_mtime_ns
+        known = self._known.get(name)
+        if known is None or known[0] != changed_ns:
+            held = path.read_bytes()
+            rows = json.loads(held) if name.endswith(".json") else [json.loads(line) for line in held.splitlines()]
+            known = self._known[name] = changed_ns, rows
+        return known[1]
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+        self._threads.shutdown()
