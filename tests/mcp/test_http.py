@@ -29,6 +29,7 @@ from mica.model import EventQuery, Passage
 from mica.select.sources import Question
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
+from mica.testing.postgres import Server
 from mica.walks import Step, step_of
 from mica.web.access import Access
 from mica.web.app import application
@@ -239,6 +240,25 @@ async def test_a_listener_is_told_of_what_it_asked_for_and_of_nothing_else(serve
         assert {await anext(listening), await anext(listening)} == told_of
 
     assert len(await memory.events(EventQuery(names=("trail.used",)))) == 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_what_another_process_stored_is_told_too(
+    engine: str, tmp_path: Path, home: Settings, request: pytest.FixtureRequest
+) -> None:
+    """D-12: on either engine, by a memory that knows nothing of the server; it is read over the same wire."""
+    server: Server | None = request.getfixturevalue("server") if engine == "postgres" else None
+    place = str(tmp_path / "shared.db") if server is None else server.address()
+    async with serving(place, home) as made, made.connected(mode="2026-07-28") as client:
+        told(await client.call_tool("mark", {"text": "The cookie is set before the redirect"}))
+        async with client.listen(resource_subscriptions=["mica://brief"]) as listening:
+            async with open_memory(place, settings=home) as other:
+                other.mark("Whoever logs in twice gets two cookies")
+                await other.search("cookies")
+            assert await anext(listening) == ResourceUpdated(uri="mica://brief")
+            [content] = (await client.read_resource("mica://brief")).contents
+
+    assert "Whoever logs in twice" in str(getattr(content, "text", ""))
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
