@@ -310,3 +310,23 @@ async def test_links_keep_the_space_that_was_chosen(
     assert "a mark of the other space" in found
     assert "space=other" in found
     assert "a mark of the other space" not in await page(client, "/events/rows")
+
+
+async def test_who_is_refused_reads_why_as_a_page_and_programs_as_a_document(
+    calling: object, client: httpx2.AsyncClient
+) -> None:
+    """U-09."""
+    assert callable(calling)
+    html = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+    async with calling() as nobody:
+        person, program = await nobody.get("/", headers=html), await nobody.get("/")
+    missing = await client.get("/<b>nowhere</b>", headers=html)
+
+    assert person.status_code == program.status_code == 401
+    assert person.headers["content-type"].startswith("text/html")
+    assert "mica open" in person.text
+    assert person.headers["www-authenticate"] == program.headers["www-authenticate"]
+    assert "script-src 'self'" in person.headers["content-security-policy"]
+    assert program.headers["content-type"] == "application/problem+json"
+    assert (missing.status_code, "Nothing is here" in missing.text, "<b>" in missing.text) == (404, True, False)

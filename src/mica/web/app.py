@@ -21,6 +21,7 @@ from mica.web.house import House
 from mica.web.live import Tails
 from mica.web.metrics import Durations, metrics
 from mica.web.pages import routes as pages
+from mica.web.pages.refusals import Refusals
 from mica.web.problems import answered, of_error, problem
 from mica.web.tokens import LAST_DAYS
 
@@ -47,7 +48,7 @@ def application(house: House, *, access: Access, extra: Sequence[BaseRoute] = ()
             *extra,
             *pages(),
         ],
-        middleware=[Middleware(Guard, access=access)],
+        middleware=[Middleware(Refusals), Middleware(Guard, access=access)],
         exception_handlers={MicaError: _told, HTTPException: _http},
         lifespan=living,
     )
