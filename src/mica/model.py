@@ -62,6 +62,11 @@ def microseconds(at: datetime) -> int:
     return (at - EPOCH) // MICROSECOND
 
 
+def left_after(age: timedelta, *, half_life_days: float) -> float:
+    """What age leaves of a worth: half of it after every half-life, all of what is yet to come."""
+    return float(0.5 ** (max(age, timedelta(0)) / timedelta(days=half_life_days)))
+
+
 # -- Ids ------------------------------------------------------------------------------------------------------
 
 

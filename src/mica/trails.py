@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from mica.errors import InvalidInput
-from mica.model import RETRACTED, EventId
+from mica.model import RETRACTED, EventId, left_after
 from mica.settings import TrailSettings
 from mica.walks import Step
 
@@ -233,8 +233,7 @@ def passes(trail: Trail, gates: TrailSettings) -> bool:
 
 def freshness(last_at: datetime, *, now: datetime, gates: TrailSettings) -> float:
     """What is left of a score since the last use: half of it after each half-life."""
-    unused = max(now - last_at, timedelta(0))
-    return float(0.5 ** (unused / timedelta(days=gates.half_life_days)))
+    return left_after(now - last_at, half_life_days=gates.half_life_days)
 
 
 def heat(trail: Trail, *, now: datetime, gates: TrailSettings) -> float:

@@ -161,7 +161,7 @@ async def test_a_trail_is_made_by_hand(memory: mica.Memory) -> None:
 async def test_evolution_crystallizes_what_passes_the_gate_and_repeats_nothing(
     memory: mica.Memory, clock: HandClock
 ) -> None:
-    """A-04, A-17, K-01, K-02: nine successes pass 0.95; what is read otherwise later is a new version."""
+    """A-04, A-17, K-01, K-02, K-49: nine successes pass 0.95; what is read otherwise later is a new version."""
     for number in range(8):
         await walk(memory, clock, f"s{number}")
     report = await memory.trails.evolve()

@@ -15,9 +15,10 @@ from mica.select.corrections import corrected
 from mica.select.rank import Hit
 from mica.select.sources import Question
 from mica.select.sources.crystals import Crystals, recency
-from mica.settings import CrystalSettings, Settings
+from mica.settings import CrystalSettings, Settings, TrailSettings
 from mica.testing import HandClock
 from mica.testing.builders import START_AT, build
+from mica.trails import freshness
 
 SAID = (
     "The cookie is set before the redirect, so the session is lost on every login.",
@@ -187,10 +188,17 @@ async def test_of_several_corrections_the_latest_comes_first(memory: mica.Memory
 
 
 def test_what_is_a_week_old_counts_half() -> None:
-    """K-52"""
+    """K-52: in a brief; a trail after thirty days. What is yet to come counts whole."""
     now = datetime(2026, 11, 15, tzinfo=UTC)
 
-    assert [recency(now - timedelta(days=days), now) for days in (0, 7, 14)] == [1.0, 0.5, 0.25]
+    assert [recency(now - timedelta(days=days), now) for days in (0, 7, 14, -7)] == [1.0, 0.5, 0.25, 1.0]
+    gates = TrailSettings()
+    assert [freshness(now - timedelta(days=days), now=now, gates=gates) for days in (0, 30, 60, -1)] == [
+        1,
+        0.5,
+        0.25,
+        1,
+    ]
     assert recency(now + timedelta(days=1), now) == 1.0
 
 

@@ -98,6 +98,7 @@ _BELOW = """WHERE position IN (
         )
         SELECT found FROM below
     )"""
+_OF_KEYS = "WHERE (writer, sequence) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))"
 _POSITION, _TIME = itemgetter(0), itemgetter(4, 0)
 
 
@@ -173,7 +174,12 @@ class SqliteCore:
 
     def events_of(self, identifiers: Sequence[EventId]) -> list[Event]:
         with self._reading():
-            return [event for event in map(self.event, dict.fromkeys(identifiers)) if event is not None]
+            keys = [key for each in dict.fromkeys(identifiers) if (key := self._words.known_key(each)) is not None]
+            rows = self._table(_OF_KEYS, (as_json(keys),))
+            found = {(row[1], row[2]): row for row in rows}
+            if self._blocks.is_used:
+                found |= {key: row for key in keys if key not in found and (row := self._row_of(key)) is not None}
+            return [self._event(found[key]) for key in keys if key in found]
 
     def event_at(self, position: int) -> Event | None:
         with self._reading():

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from mica.crystals import Crystal, CrystalQuery, crystal_of, in_one_piece
-from mica.model import MARK, EventId, Mark, Passage, mark_of
+from mica.model import MARK, EventId, Mark, Passage, left_after, mark_of
 from mica.select.sources import Question
 from mica.select.sources.marks import passage
 from mica.store.protocol import Store
@@ -90,8 +90,7 @@ class Crystals:
 
 def recency(at: datetime, now: datetime) -> float:
     """Half of it for every week that has gone by."""
-    days = max(0.0, (now - at).total_seconds() / 86_400)
-    return float(2 ** (-days / HALF_LIFE_DAYS))
+    return left_after(now - at, half_life_days=HALF_LIFE_DAYS)
 
 
 def relevant(crystal: Crystal, wanted: frozenset[str], query: str) -> float:
