@@ -22,6 +22,7 @@ _FENCE = re.compile(r"<(?=\s*/?\s*memory\b)", re.IGNORECASE)
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028-\u202e\u2066-\u2069]"
 )  # what could end a line or hide text; tabs and newlines stay
+_UNSEEN = re.compile("[\u200b\u2060-\u2064\ufeff\U000e0000-\U000e0fff]")  # letters that a model reads and nobody sees
 
 
 def line(passage: Passage) -> str:
@@ -101,8 +102,10 @@ def defused(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """Text that cannot end the fence it stands in; blanks and lines stay as they are."""
-    return _FENCE.sub("‹", _CONTROL.sub(" ", text))
+    """Text that cannot end the fence it stands in, and all of it to be seen; blanks and lines stay as they are."""
+    if text.isascii():
+        return _FENCE.sub("‹", _CONTROL.sub(" ", text))
+    return _FENCE.sub("‹", _CONTROL.sub(" ", _UNSEEN.sub("", text)))
 
 
 def at_most(text: str) -> int:
