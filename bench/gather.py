@@ -248,7 +248,7 @@ async def leaking(place: Place) -> dict[str, float]:
 
     memory.register("hung", never)
     draw = random.Random(SEED)
-    await memory.defrag(asked(1))
+    await timed([lambda: memory.defrag(asked(draw.randint(1, 200))) for _ in range(400)], workers=8)  # pools are filled
 
     async def counted() -> tuple[int, int, int]:
         await memory.position()

@@ -19,9 +19,11 @@ from mica.llm.embeddings import Encoder
 from mica.memory.gathering import Gathering
 from mica.memory.wiring import check_budget
 from mica.model import (
+    MICROSECOND,
     Brief,
     Clock,
     EventId,
+    EventQuery,
     Passage,
     Ref,
     utc_now,
@@ -40,6 +42,7 @@ from mica.store.protocol import Store
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.inject.composing import Account
     from mica.inject.why import Why
+    from mica.select.quality import Quality
     from mica.store.ingesting import Ingested
 
 
@@ -241,6 +244,17 @@ class Briefing(Gathering):
         await self._stored()
         self._take_back_answers()
         return ref
+
+    async def quality(self, *, weeks: int = 8, until: datetime | str | None = None) -> Quality:
+        """Whether briefs helped, by the outcomes of tasks with and without them, and what gathering cost."""
+        from mica.select.quality import WEEK, quality
+
+        if not isinstance(weeks, int) or weeks < 1:
+            raise InvalidInput(f"{weeks!r} weeks cannot be looked at; give 1 or more")
+        now = self._clock()
+        end = self._moment(until, now) or now
+        events = await self.events(EventQuery(until=end + MICROSECOND, limit=None))
+        return await asyncio.to_thread(quality, events, since=end - weeks * WEEK, until=end)
 
     async def briefs_are_on(self) -> bool:
         """Whether this space tells briefs."""

@@ -29,6 +29,7 @@ RESERVE_S = 0.01  # of it, for making an account and writing it down
 STORE_SHARE = 0.25  # of the time for collecting, for the store to say what others were told
 PATIENCE_S = 2.0  # for which a late source may go on, so that the next question finds its answer
 CHARACTERS_AT_ONCE = 50_000  # of a reply, that are looked at on the loop; redacting them takes a millisecond or two
+REASON_CHARACTERS_MAX = 500  # of why a source failed; it is recorded with every gather
 LATE_MAX = 32  # questions that go on at once after their deadline; more are cancelled
 
 
@@ -315,8 +316,9 @@ def _checked(declared: Declared, said: object) -> tuple[Fragment, ...]:
 
 def _told(error: BaseException) -> str:
     if isinstance(error, SourceFailed):
-        return error.reason
-    return str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
+        return error.reason[:REASON_CHARACTERS_MAX]
+    said = str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
+    return said[:REASON_CHARACTERS_MAX]
 
 
 def _error(flight: asyncio.Task[Kept]) -> str | None:
