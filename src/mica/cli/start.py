@@ -44,6 +44,7 @@ EARLY_S = 1.0  # an import that takes longer shows a first look before it ends
 @click.command()
 @click.option("--transcripts", type=click.Path(exists=True, path_type=Path), help="Where to look for transcripts.")
 @click.option("--yes", "-y", is_flag=True, help="Import without asking.")
+@click.option("--import/--no-import", "takes_in", default=True, help="Whether transcripts are looked for.")
 @click.option("--once", "--no-serve", "once", is_flag=True, help="Show what is there and end: no server.")
 @click.option(
     "--port", type=click.IntRange(0, 65_535), help="Where to serve; 0 takes any that is free.  [default: 6422]"
@@ -58,6 +59,7 @@ def up(
     space: str | None,
     *,
     yes: bool,
+    takes_in: bool,
     once: bool,
     port: int | None,
     host: str | None,
@@ -74,6 +76,9 @@ def up(
     """
     settings = load_settings()
     into = target(settings, store, space) if store is not None or space is not None else settings.store
+    if not takes_in:
+        _serve_alone(into or target(settings, None, None), settings=settings, port=port, host=host, browser=browser)
+        return
     places = [Place(transcripts)] if transcripts else usual_places(settings)
     found = planned(places, settings=settings, into=into)
     is_sample = not found.plans
@@ -102,6 +107,17 @@ def up(
     except KeyboardInterrupt:
         click.echo(STOPPED, err=True)
         sys.exit(130)
+
+
+def _serve_alone(place: Path | str, *, settings: Settings, port: int | None, host: str | None, browser: bool) -> None:
+    """Serve what is there."""
+    from mica.cli.serving import serve_up  # an extra
+
+    async def look(opened: Opened) -> None:
+        async with opened(place):
+            pass  # what is wrong with it shows now
+
+    serve_up(place, look, settings=settings, port=port, host=host, browser=browser)
 
 
 async def _waiting(plans: Sequence[Plan], settings: Settings) -> int:
