@@ -14,7 +14,7 @@ from mica.web.house import House
 
 
 async def test_what_is_marked_is_found_briefed_and_explained(client: httpx2.AsyncClient) -> None:
-    """D-12: the HTTP server does more than health."""
+    """D-12, B-66: the HTTP server does more than health."""
     told = {"text": "The cookie is set before the redirect", "session": "s1", "agent": "scout", "tags": ["gotcha"]}
     marked = await client.post("/api/marks", json=told)
     assert marked.status_code == 200
@@ -181,3 +181,21 @@ async def test_metrics_have_the_names_that_were_promised(client: httpx2.AsyncCli
         assert f"# TYPE {name} " in text
     assert 'mica_events{space="shop"}' in text
     assert "mica_requests_total" in text
+
+
+async def test_what_was_judged_is_part_of_what_is_gathered(client: httpx2.AsyncClient) -> None:
+    told = {
+        "concept": "judgment:code_review:abc123",
+        "verdict": "approve",
+        "confidence": 0.9,
+        "reasons": ["tests pass"],
+    }
+    assert (await client.post("/api/judgments", json=told)).status_code == 200
+
+    account = (await client.post("/api/defrag", json={"concept": told["concept"], "deadline_s": 30})).json()
+    listed = (await client.get("/api/judgments", params={"concept": str(told["concept"])})).json()
+    wrong = await client.post("/api/defrag", json={"concept": "nothing"})
+
+    assert "approve" in account["injection"]
+    assert [each["verdict"] for each in listed["judgments"]] == ["approve"]
+    assert (wrong.status_code, "domain:type:id" in wrong.text) == (422, True)

@@ -224,3 +224,17 @@ async def test_listeners_that_leave_leave_nothing_behind(remote: mica.Memory, ht
 
     while await listeners() != "mica_listeners 0.0" and await listeners() != "mica_listeners 0":
         await asyncio.sleep(0)  # the server hears of it when the connection is closed
+
+
+async def test_a_listener_is_told_now_and_then_that_nothing_happened() -> None:
+    """B-67: a heartbeat with the position reached, so that a dead line is noticed and nothing is read twice."""
+    async with mica.open(":memory:") as memory:
+        memory.mark("one")
+        tail = live.Tail(memory)
+        batches = tail.batches(mica.EventQuery(), after=0, quiet_s=0.001)
+        first, quiet = await anext(batches), await anext(batches)
+        await batches.aclose()
+        await tail.close()
+
+    assert ([event.position for event in first[1]], quiet) == ([1], (1, []))
+    assert tail.listeners == 0

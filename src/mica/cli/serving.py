@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import click
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
@@ -87,7 +88,8 @@ async def serve(
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     tokens = Tokens(settings.home)
     access = Access(tokens, port=port, hosts=(host, *settings.server.names))
-    house = House(place, settings=settings)
+    alike = msgspec.structs.replace(settings, carrier={})  # where we were started says nothing of who asks
+    house = House(place, settings=alike)
     with ExitStack() as stack:
         stack.callback(listening.close)
         stack.enter_context(alone(place, address=address))

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from mica.memory import Memory
 from mica.model import EventQuery, utc_now
-from mica.select.alerts import alerts
 from mica.settings import TrailSettings
 from mica.trails import USED, Trail
 from mica.web.access import Access
 from mica.web.asking import house_of, memory_of, space_of
 from mica.web.live import Tails
+from mica.web.views.trails import warnings
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -152,7 +152,7 @@ async def _trails(memory: Memory, gates: TrailSettings) -> list[str]:
 
 
 def _alerts(trails: Sequence[Trail], gates: TrailSettings) -> list[str]:
-    found = alerts(trails, now=utc_now(), gates=gates)
+    found = warnings(trails, now=utc_now(), gates=gates)
     return _family(
         "mica_alert",
         "gauge",

@@ -80,7 +80,7 @@ async def crystal_stream(request: Request) -> Response:
         crystal = crystal_of(event)
         if level is not None and crystal.level != level:
             return f"id: {event.position}\n\n".encode()  # passed over; the position counts all the same
-        return _sent(event, msgspec.json.encode(crystal_document(crystal)))
+        return b"event: %b\n%b" % (CRYSTAL.encode(), _sent(event, msgspec.json.encode(crystal_document(crystal))))
 
     # The fields only tell lines apart that are kept: these are of one level.
     kept: Fields = (f"crystal:{level}",)

@@ -12,13 +12,13 @@ from starlette.routing import Route
 
 from mica.errors import AccessDenied
 from mica.web.access import TOKEN, Access
-from mica.web.api import briefing, crystals, events, keeping, observing, trails
+from mica.web.api import briefing, crystals, events, gathering, keeping, observing, trails
 from mica.web.asking import house_of
 from mica.web.openapi import described
 from mica.web.operations import API, document
 from mica.web.tokens import Token
 
-DECLARING = (observing, events, crystals, trails, briefing, keeping)  # the modules whose verbs are routes
+DECLARING = (observing, events, crystals, trails, briefing, gathering, keeping)  # the modules whose verbs are routes
 
 
 class Spaces(msgspec.Struct, frozen=True, kw_only=True):
