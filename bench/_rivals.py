@@ -26,7 +26,7 @@ class Rival(NamedTuple):
 
     @property
     def is_installed(self) -> bool:
-        return all(find_spec(module.partition(".")[0]) for module in self.needs)
+        return all(find_spec(module.partition(".")[0]) and find_spec(module) for module in self.needs)
 
 
 def count_of(stretch: Sequence[Scope]) -> int:

@@ -47,8 +47,8 @@ def explained() -> dict[str, tuple[str, dict[str, str]]]:
             questions[named[1]] = second
             continue
         script = named[1] if named else script
-        for name in re.findall(r"`(\w+)`", second):
-            meanings.setdefault(script, {})[name] = third
+        for name in [*re.findall(r"`(\w+)`", second), *re.findall(r"`(\w+)`", third)]:
+            meanings.setdefault(script, {}).setdefault(name, third)
     return {name: (question, meanings.get(name, {})) for name, question in questions.items()}
 
 
@@ -66,7 +66,7 @@ def page(lines: dict[str, Line]) -> str:
         figures = line["figures"]
         assert isinstance(figures, dict)
         rows = [
-            f"| `{name}` | {_value(value)} | {meanings.get(name, '')} |"
+            f"| `{name}` | {_value(value)} | {_meaning(name, meanings)} |"
             for name, value in figures.items()
             if not isinstance(value, str | list | dict)
         ]
@@ -82,19 +82,26 @@ def record(words: list[str]) -> None:
     """Run a benchmark, and keep its line in place of the one before. A run that fails is not kept."""
     script = Path(words[0])
     done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    busy = f"{os.getloadavg()[0]:.1f} processes waiting for them"
     figures: Figures = json.loads(done.stdout.strip().splitlines()[-1])
     lines = recorded()
     lines[script.name] = {
         "command": " ".join([".venv/bin/python", *words]),
         "at": f"{datetime.now(UTC):%Y-%m-%d}",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {busy}",
         "figures": figures,
     }
     LINES.write_text(json.dumps(dict(sorted(lines.items())), indent=2) + "\n", encoding="utf-8")
 
 
 def _value(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _meaning(name: str, meanings: dict[str, str]) -> str:
+    """What a figure means: as its row says, or the row of the figure that its name begins or ends with."""
+    near = [each for each in meanings if name.startswith(f"{each}_") or name.endswith(f"_{each}")]
+    return meanings.get(name) or meanings.get(max(near, key=len, default=""), "")
 
 
 def main() -> None:

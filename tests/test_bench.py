@@ -50,6 +50,15 @@ def test_learned_trails_meet_ten_times_the_tasks_that_exact_sets_meet(monkeypatc
     assert (first.tasks, first.met, first.exact) == (1, 0, 0)  # nothing had ended before it
 
 
+def test_a_rival_that_is_there_in_part_is_left_out(log: ModuleType) -> None:
+    """Packages share names: one part of a name may come with something else."""
+    rivals = importlib.import_module("_rivals")
+
+    assert rivals.Rival("whole", rivals.run_logging, ("json", "json.decoder")).is_installed
+    assert not rivals.Rival("part", rivals.run_logging, ("json.nowhere",)).is_installed
+    assert not rivals.Rival("none", rivals.run_logging, ("nowhere.at_all",)).is_installed
+
+
 Measure = Callable[[ModuleType, Path], object]
 MEASURES: dict[str, Measure] = {
     "rate": lambda log, path: asyncio.run(log.run_mica(log.stream(64), path.parent, 0)),
