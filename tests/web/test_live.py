@@ -230,11 +230,28 @@ async def test_a_listener_is_told_now_and_then_that_nothing_happened() -> None:
     """B-67: a heartbeat with the position reached, so that a dead line is noticed and nothing is read twice."""
     async with mica.open(":memory:") as memory:
         memory.mark("one")
-        tail = live.Tail(memory)
-        batches = tail.batches(mica.EventQuery(), after=0, quiet_s=0.001)
+        tail = live.Tail(memory, quiet_s=0.001)
+        batches = tail.batches(mica.EventQuery(), after=0)
         first, quiet = await anext(batches), await anext(batches)
         await batches.aclose()
         await tail.close()
 
     assert ([event.position for event in first[1]], quiet) == ([1], (1, []))
     assert tail.listeners == 0
+
+
+async def test_what_was_purged_is_sent_to_nobody_any_more(remote: mica.Memory, http: httpx2.AsyncClient) -> None:
+    """U-08: nothing that listeners were sent together is kept for those who come later."""
+    async with listening(http, after=0) as lines:
+        remote.mark("We called it swordfish")
+        [line] = await told(lines, 1)
+        await remote.purge(value="swordfish")
+        await told(lines, 1)  # the purge itself is an event
+        async with listening(http, after=0) as later:
+            [first] = await told(later, 1)
+
+    assert line.data is not None
+    assert first.data is not None
+    assert "swordfish" in line.data["data"]["text"]
+    assert first.data["name"] == "event.purged"
+    assert "swordfish" not in json.dumps(first.data)

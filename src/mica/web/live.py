@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
+from typing import TypeAlias
 
 from mica.errors import StoreUnavailable
 from mica.inject.documents import Fields, event_line
@@ -19,19 +20,24 @@ from mica.memory import Memory
 from mica.model import Event, EventQuery
 from mica.select.follow import Bell
 from mica.store.matching import matcher
+from mica.store.purging import PURGE
 
 KEPT_EVENTS = 5_000  # of a space: who is further behind reads the log, which costs a few milliseconds
 KEPT_BYTES = 16 * 2**20  # of them; large payloads are read again rather than kept
-ENCODED_MAX = 2_000  # lines that are kept for others who want the same fields
+ENCODED_MAX = 500  # texts that are kept for others who ask the same
 BATCH_EVENTS = 500  # handed to a listener at once
 QUIET_S = 15.0  # then a listener is told that nothing happened, so that it knows the line is alive
+
+
+Wrap: TypeAlias = Callable[[Event, bytes], bytes]  # an event and its fields as JSON, as they are sent
 
 
 class Tail:
     """The end of one space's log, followed once, for everybody."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, *, quiet_s: float = QUIET_S) -> None:
         self._memory = memory
+        self._quiet_s = quiet_s
         self._events: list[Event] = []  # in order of position
         self._positions: list[int] = []
         self._bytes = 0
@@ -39,8 +45,10 @@ class Tail:
         self._last = 0
         self._bell = Bell()
         self._is_ringing = False
-        self._encoded: OrderedDict[tuple[int, Fields], bytes] = OrderedDict()
+        self._quiet = 0  # how often everybody was told that the line is alive
+        self._encoded: OrderedDict[tuple[object, ...], tuple[int, bytes]] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
+        self._pulse: asyncio.TimerHandle | None = None
         self._starting = asyncio.Lock()
         self.listeners = 0
 
@@ -48,51 +56,76 @@ class Tail:
         """The position of the last event of the log, from which a listener of later ones begins."""
         return await self._memory.position()
 
-    async def batches(
-        self, query: EventQuery, *, after: int, quiet_s: float = QUIET_S
-    ) -> AsyncGenerator[tuple[int, list[Event]], None]:
+    async def batches(self, query: EventQuery, *, after: int) -> AsyncGenerator[tuple[int, list[Event]], None]:
         """The events after a position that fit, in commit order, some at a time, each time with the position reached.
 
-        Empty when nothing happened for a while. Raises StoreUnavailable when the memory is closed.
+        Empty now and then, to tell that the line is alive. Raises StoreUnavailable when the memory is closed.
         """
-        await self._begin()
         fits = matcher(query)
+        async with aclosing(self._found(after)) as stream:
+            async for found in stream:
+                after = found[-1].position or after if found else after
+                chosen = [event for event in found if fits(event)]
+                if chosen or not found:
+                    yield after, chosen
+
+    async def lines(
+        self, query: EventQuery, *, after: int, fields: Fields, wrap: Wrap
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
+        """The same as they are sent: made once for all who ask the same and are at the same position."""
+        fits = matcher(query)
+        async with aclosing(self._found(after)) as stream:
+            async for found in stream:
+                if not found:
+                    yield after, b""
+                    continue
+                reached = found[-1].position or after
+                key = (query, fields, after, reached)
+                if (made := self._encoded.get(key)) is None:
+                    text = b"".join([wrap(event, event_line(event, fields)) for event in found if fits(event)])
+                    made = self._encoded[key] = reached, text
+                    if len(self._encoded) > ENCODED_MAX:
+                        self._encoded.popitem(last=False)
+                after = reached
+                if made[1]:
+                    yield made
+
+    async def _found(self, after: int) -> AsyncGenerator[list[Event], None]:
+        """What comes after a position, some at a time; nothing where it was quiet for a while."""
+        await self._begin()
         self.listeners += 1
+        told = self._quiet
         try:
             while True:
                 ring = self._bell.next
-                found = await self._after(after)
-                if found:
+                if found := await self._after(after):
                     after = found[-1].position or after
-                    chosen = [event for event in found if fits(event)]
-                    if chosen:
-                        yield after, chosen
+                    yield found
                     continue
                 if self._task is not None and self._task.done():
                     self._task.result()
                     raise StoreUnavailable("this space is not followed any more; connect again")
-                try:
-                    async with asyncio.timeout(quiet_s):
-                        await ring.wait()
-                except TimeoutError:
-                    yield after, []
+                if told != self._quiet:
+                    told = self._quiet
+                    yield []
+                    continue
+                await ring.wait()
         finally:
             self.listeners -= 1
 
-    def line(self, event: Event, fields: Fields, wrap: Callable[[Event, bytes], bytes]) -> bytes:
-        """An event as it is sent, made once for all who want it so."""
-        key = (event.position or 0, fields)
-        if (line := self._encoded.get(key)) is None:
-            line = self._encoded[key] = wrap(event, event_line(event, fields))
-            if len(self._encoded) > ENCODED_MAX:
-                self._encoded.popitem(last=False)
-        return line
-
     async def close(self) -> None:
+        if self._pulse is not None:
+            self._pulse.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
             self._bell.ring()
+
+    def _beat(self) -> None:
+        """Let all who listen tell that the line is alive; one clock for everybody."""
+        self._quiet += 1
+        self._bell.ring()
+        self._pulse = asyncio.get_running_loop().call_later(self._quiet_s, self._beat)
 
     async def _begin(self) -> None:
         async with self._starting:
@@ -100,6 +133,8 @@ class Tail:
                 self._events, self._positions, self._bytes = [], [], 0
                 self._start = self._last = await self._memory.position()
                 self._task = asyncio.create_task(self._keep_up(), name="mica-tail")
+            if self._pulse is None:
+                self._pulse = asyncio.get_running_loop().call_later(self._quiet_s, self._beat)
 
     async def _keep_up(self) -> None:
         async for event in self._memory.follow(EventQuery(), after=self._last):
@@ -107,17 +142,19 @@ class Tail:
             self._positions.append(event.position or 0)
             self._bytes += len(event.body)
             self._last = event.position or self._last
-            if len(self._events) > 2 * KEPT_EVENTS or self._bytes > KEPT_BYTES:
-                self._forget()
+            if event.name == PURGE:
+                self._forget(len(self._events))  # what was kept may be gone from the log by now
+                self._encoded.clear()
+            elif len(self._events) > 2 * KEPT_EVENTS or self._bytes > KEPT_BYTES:
+                self._forget((len(self._events) + 1) // 2)
             if not self._is_ringing:  # once for all that came together
                 self._is_ringing = True
                 asyncio.get_running_loop().call_soon(self._ring)
 
-    def _forget(self) -> None:
-        """Keep the later half: positions before it are read from the log."""
-        half = (len(self._events) + 1) // 2
-        self._start = self._positions[half - 1]
-        del self._events[:half], self._positions[:half]
+    def _forget(self, count: int) -> None:
+        """Keep the later ones: those before are read from the log."""
+        self._start = self._positions[count - 1]
+        del self._events[:count], self._positions[:count]
         self._bytes = sum(len(event.body) for event in self._events)
 
     def _ring(self) -> None:

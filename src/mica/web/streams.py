@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from mica.model import CRYSTAL, Event, EventQuery
 from mica.web.api.events import ResolveAsked
 from mica.web.api.shapes import Position, Which
 from mica.web.asking import memory_of
-from mica.web.live import Tails
+from mica.web.live import Tails, Wrap
 from mica.web.operations import asked_of
 from mica.web.problems import Problem, answered, of_error, problem
 
@@ -114,7 +114,7 @@ async def _served(
     *,
     after: int | None,
     fields: Fields,
-    wrap: Callable[[Event, bytes], bytes],
+    wrap: Wrap,
 ) -> Response:
     tails: Tails = request.app.state.tails
     tail = tails.of(memory)
@@ -123,13 +123,10 @@ async def _served(
     async def lines() -> AsyncIterator[bytes]:
         # The first line tells where it begins: whoever loses the connection before any event goes on from there.
         yield f"retry: {RETRY_MS}\nid: {begin}\n: mica\n\n".encode()
-        async with aclosing(tail.batches(query, after=begin)) as batches:
+        async with aclosing(tail.lines(query, after=begin, fields=fields, wrap=wrap)) as sent:
             with suppress(MicaError):  # the space was closed: the client connects again
-                async for reached, events in batches:
-                    if events:
-                        yield b"".join([tail.line(event, fields, wrap) for event in events])
-                    else:
-                        yield b"id: %d\n: quiet\n\n" % reached
+                async for reached, text in sent:
+                    yield text or b"id: %d\n: quiet\n\n" % reached
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
