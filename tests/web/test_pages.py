@@ -36,6 +36,7 @@ PARTS = (
     "/events/rows?bundle=full&names=mark",
     "/briefs/list",
     "/briefs/arms",
+    "/briefs/helped",
     "/sources/answered",
     "/sources/declared",
     "/sources/gathered?concept=judgment:code_review:1",
@@ -222,6 +223,19 @@ async def test_the_laws_are_checked_and_what_is_due_is_done_on_request(
     assert "All laws hold" in laws.text
     assert "crystallize" in ticked.headers["hx-trigger"]
     assert {work.kind for work in await memory.planned()} >= {"crystallize", "evolve"}
+
+
+async def test_briefs_are_switched_off_and_on(client: httpx2.AsyncClient, memory: mica.Memory) -> None:
+    """C-22."""
+    off = await client.post("/briefs/switch", data={"on": "0"})
+    told = await memory.brief("login")
+    shown = await page(client, "/briefs/helped")
+    on = await client.post("/briefs/switch", data={"on": "1"})
+
+    assert off.status_code == on.status_code == 200
+    assert told.text == ""
+    assert "briefs are off" in shown
+    assert await memory.briefs_are_on()
 
 
 async def test_rows_after_a_position_are_only_the_new_ones(client: httpx2.AsyncClient, memory: mica.Memory) -> None:

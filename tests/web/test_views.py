@@ -106,7 +106,7 @@ async def test_an_empty_space_has_nothing_on_any_page_and_says_so(empty: mica.Me
     assert (await files.drawn(empty)).spots == ()
     assert (await events.latest(empty, events.Asked())).rows == ()
     assert await briefs.receipts(empty) == []
-    assert (await sources.sources(empty)).answered == ()
+    assert (await sources.sources(empty, now=NOW)).answered == ()
     assert "this space is empty" in (await health.health(empty, now=NOW)).advice[-1]
 
 
@@ -326,6 +326,17 @@ async def test_every_line_of_a_receipt_leads_to_its_source(memory: mica.Memory) 
     assert all(line.evidence for line in found.why.because)
 
 
+async def test_tasks_with_briefs_stand_beside_tasks_without(memory: mica.Memory) -> None:
+    """C-50: by the figures of `mica quality`, over the same eight weeks."""
+    found = await briefs.helped(memory, now=NOW)
+
+    assert found.is_on
+    assert found.quality.helped == (await memory.quality(until=NOW)).helped
+    assert found.quality.helped.on.tasks + found.quality.helped.off.tasks > 0
+    assert "too few" in found.quality.helped.verdict
+    assert not found.is_partial
+
+
 async def test_an_event_of_somebody_else_named_brief_is_no_receipt(memory: mica.Memory) -> None:
     ref = memory.emit("brief", {"passages": "none"})
 
@@ -407,20 +418,20 @@ async def test_sources_tell_health_latency_coherence_conflicts_and_what_it_all_t
     for _ in range(2):
         await empty.defrag("judgment:code_review:7", deadline_s=20)
 
-    found = await sources.sources(empty)
+    found = await sources.sources(empty, now=NOW)
     declared = await sources.declared(empty)
     account = await sources.gathered(empty, "judgment:code_review:7")
 
     by_name = {each.name: each for each in found.answered}
-    assert found.sums.gathers == 2
-    assert found.sums.conflicts == sum(each.conflicts for each in found.gathers) >= 1
-    assert found.sums.milliseconds == sum(each.latency_ms for each in found.gathers) > 0
-    assert found.sums.coherence is not None
+    assert found.cost.gathers == 2
+    assert found.cost.conflicts == sum(each.conflicts for each in found.gathers) >= 1
+    assert found.cost.milliseconds == pytest.approx(sum(each.latency_ms for each in found.gathers), abs=0.01)
+    assert found.cost.coherence is not None
     assert by_name["board"].lines >= 1
     assert "reviews are away" in by_name["reviews"].reason
     assert {each.health.source: each.rank for each in declared} == {"board": 10, "mail": 40, "reviews": 50}
     assert [(each.source, each.against) for each in account.conflicts] == [("mail", "board")]
-    assert (await sources.sources(empty)).sums.gathers == 2  # what a person looks at is not recorded
+    assert (await sources.sources(empty, now=NOW)).cost.gathers == 2  # what a person looks at is not recorded
 
 
 async def test_every_engine_shows_the_same(store: Store, home: Settings) -> None:
@@ -438,7 +449,7 @@ async def test_every_engine_shows_the_same(store: Store, home: Settings) -> None
         shelf = await crystals.shelf(memory)
         tail = await events.latest(memory, events.Asked(names="mark"))
         chain = await events.chain_of(memory, await memory.event(tail.rows[-1].id))
-        answered = await sources.sources(memory)
+        answered = await sources.sources(memory, now=NOW)
         assert day is not None
         shown.append(
             (

@@ -8,8 +8,8 @@ from starlette.routing import BaseRoute, Route
 
 from mica.errors import UnknownEvent
 from mica.web.asking import memory_of
-from mica.web.pages.counting import worth_of
-from mica.web.pages.rendering import page, render
+from mica.web.pages.counting import counting_of, helped_of, worth_of
+from mica.web.pages.rendering import form, page, render, said
 from mica.web.views import briefs as view
 
 
@@ -18,6 +18,8 @@ def routes() -> list[BaseRoute]:
         Route("/briefs", briefs),
         Route("/briefs/list", listed),
         Route("/briefs/arms", arms),
+        Route("/briefs/helped", helped),
+        Route("/briefs/switch", switch, methods=["POST"]),
         Route("/briefs/{reference}", brief),
     ]
 
@@ -36,6 +38,21 @@ async def listed(request: Request) -> Response:
 async def arms(request: Request) -> Response:
     found = await worth_of(request, "week")
     return render(request, "parts/arms.html", arms=found.report.arms)
+
+
+@page
+async def helped(request: Request) -> Response:
+    return render(request, "parts/helped.html", found=await helped_of(request))
+
+
+@page
+async def switch(request: Request) -> Response:
+    """Tell briefs in this space, or none until it is switched on again."""
+    on = (await form(request)).get("on") == "1"
+    await (await memory_of(request)).switch_briefs(on=on)
+    counting_of(request).helped.forget()
+    text = "Agents are told briefs again" if on else "No agent is told a brief in this space any more"
+    return render(request, "parts/done.html", headers=said(text, "mica:brief"))
 
 
 @page

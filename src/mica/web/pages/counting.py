@@ -7,6 +7,7 @@ from starlette.requests import Request
 from mica.model import utc_now
 from mica.select.reporting import Period
 from mica.web.asking import house_of, memory_of
+from mica.web.views.briefs import Helped, helped
 from mica.web.views.files import Map, drawn
 from mica.web.views.kept import Kept
 from mica.web.views.trails import Patterns, patterns
@@ -19,6 +20,7 @@ class Counting:
     def __init__(self) -> None:
         self.worth: Kept[Worth] = Kept()
         self.maps: Kept[Map] = Kept()
+        self.helped: Kept[Helped] = Kept()
         self.patterns: Kept[Patterns] = Kept(fresh_s=3.0)
 
 
@@ -35,6 +37,11 @@ def counting_of(request: Request) -> Counting:
 async def worth_of(request: Request, period: Period) -> Worth:
     memory, now = await memory_of(request), utc_now()
     return await counting_of(request).worth.get(memory, period, lambda: worth(memory, period, now=now))
+
+
+async def helped_of(request: Request) -> Helped:
+    memory, now = await memory_of(request), utc_now()
+    return await counting_of(request).helped.get(memory, "", lambda: helped(memory, now=now))
 
 
 async def patterns_of(request: Request) -> Patterns:

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from mica.model import utc_now
 from mica.web.asking import memory_of
 from mica.web.pages.rendering import page, render
 from mica.web.views import sources as view
@@ -27,7 +28,7 @@ async def sources(request: Request) -> Response:
 
 @page
 async def answered(request: Request) -> Response:
-    return render(request, "parts/answered.html", sources=await view.sources(await memory_of(request)))
+    return render(request, "parts/answered.html", sources=await view.sources(await memory_of(request), now=utc_now()))
 
 
 @page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -10,9 +11,16 @@ import msgspec
 from mica.inject.receipts import BRIEF
 from mica.inject.why import Why
 from mica.memory import Memory
-from mica.model import Event, EventId, EventQuery
+from mica.model import CRYSTAL, MICROSECOND, Event, EventId, EventQuery
+from mica.select.fragments import GATHERED
+from mica.select.quality import WEEK, WEEKS, Quality, quality
+from mica.teachings import PROMOTED
+from mica.trails import CRYSTALLIZED
+from mica.walks import WALKED
 
 LISTED = 40
+EVENTS_READ = 40_000  # the latest: some seconds at the most
+JUDGED_FROM = (*WALKED, BRIEF, GATHERED, CRYSTAL, PROMOTED, CRYSTALLIZED)
 
 
 class _Passage(msgspec.Struct):
@@ -80,6 +88,22 @@ def receipt_of(event: Event) -> Receipt | None:
         sources=tuple(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))),
         missing=told.missing,
     )
+
+
+class Helped(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether briefs helped, as far as that can be told, and whether they are told at all now."""
+
+    quality: Quality
+    is_on: bool
+    is_partial: bool  # older events were not read
+
+
+async def helped(memory: Memory, *, now: datetime) -> Helped:
+    """Tasks with briefs beside tasks without, from the latest events of eight weeks."""
+    since = now - WEEKS * WEEK
+    events = await memory.events(EventQuery(names=JUDGED_FROM, since=since, until=now + MICROSECOND, limit=EVENTS_READ))
+    found = await asyncio.to_thread(quality, events, since=since, until=now)
+    return Helped(quality=found, is_on=await memory.briefs_are_on(), is_partial=len(events) == EVENTS_READ)
 
 
 async def receipts(memory: Memory, *, until: datetime | None = None) -> Sequence[Receipt]:

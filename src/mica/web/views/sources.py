@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -12,6 +11,7 @@ from mica.inject.receipts import BRIEF
 from mica.memory import Memory
 from mica.model import Event, EventId, EventQuery
 from mica.select.fragments import GATHERED
+from mica.select.quality import Cost, Yield, quality
 from mica.select.sources.health import Health
 from mica.web.views.briefs import receipt_of
 
@@ -50,27 +50,14 @@ class Gather(msgspec.Struct, frozen=True, kw_only=True):
     dollars: float
 
 
-class Sums(msgspec.Struct, frozen=True, kw_only=True):
-    """What the latest gathers took and gave, all in all (C-20)."""
-
-    gathers: int = 0
-    tokens: int = 0
-    milliseconds: float = 0.0
-    dollars: float = 0.0
-    conflicts: int = 0
-    coherence: float | None = None  # in the mean, of those in which somebody spoke
-    cached: float | None = None  # of all answers, those from the cache
-    median_ms: float | None = None
-    slow_ms: float | None = None  # of twenty, one takes longer
-
-
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
     """Everyone who answered lately, the most lines first, and the latest gathers, the latest first."""
 
     answered: tuple[Answered, ...] = ()
     briefs: int = 0
     gathers: tuple[Gather, ...] = ()
-    sums: Sums = Sums()
+    cost: Cost = Cost()  # of the gathers, all in all (C-20)
+    yielded: Yield = Yield()
     declared: int = 0
 
 
@@ -102,14 +89,11 @@ class _Gathered(msgspec.Struct):
     cached: tuple[str, ...] = ()
 
 
-async def sources(memory: Memory) -> Sources:
+async def sources(memory: Memory, *, now: datetime) -> Sources:
     """What each source gave to the latest briefs and gathers."""
     known: dict[str, Answered] = {}
-    receipts = [
-        found
-        for event in await memory.events(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
-        if (found := receipt_of(event)) is not None
-    ]
+    briefed = await memory.events(EventQuery(names=(BRIEF,), limit=BRIEFS_READ))
+    receipts = [found for event in briefed if (found := receipt_of(event)) is not None]
     for receipt in receipts:
         for name, lines in receipt.sources:
             _count(known, name, at=receipt.at, lines=lines)
@@ -117,12 +101,15 @@ async def sources(memory: Memory) -> Sources:
             _miss(known, name, reason)
     told = await memory.events(EventQuery(names=(GATHERED,), limit=GATHERS_READ))
     gathers = [gather for event in told if (gather := _gathered(event, known)) is not None]
+    events = sorted([*briefed, *told], key=lambda event: event.place)
+    counted = quality(events, since=events[0].at if events else now, until=now)
     ordered = sorted(known.values(), key=lambda each: (-each.lines, each.name))
     return Sources(
         answered=tuple(ordered),
         briefs=len(receipts),
         gathers=tuple(reversed(gathers[-LISTED:])),
-        sums=summed(gathers),
+        cost=counted.cost,
+        yielded=counted.yielded,
         declared=len(memory.sources),
     )
 
@@ -167,26 +154,6 @@ def _miss(known: dict[str, Answered], name: str, reason: str) -> None:
     source = known.setdefault(name, Answered(name=name))
     source.missed += 1
     source.reason = reason
-
-
-def summed(gathers: Sequence[Gather]) -> Sums:
-    """The sums over gathers."""
-    if not gathers:
-        return Sums()
-    agreed = [each.coherence for each in gathers if each.coherence is not None]
-    asked = sum(len(each.asked) for each in gathers)
-    times = sorted(each.latency_ms for each in gathers)
-    return Sums(
-        gathers=len(gathers),
-        tokens=sum(each.tokens for each in gathers),
-        milliseconds=sum(times),
-        dollars=sum(each.dollars for each in gathers),
-        conflicts=sum(each.conflicts for each in gathers),
-        coherence=sum(agreed) / len(agreed) if agreed else None,
-        cached=sum(len(each.cached) for each in gathers) / asked if asked else None,
-        median_ms=times[len(times) // 2],
-        slow_ms=times[min(len(times) - 1, int(0.95 * len(times)))],
-    )
 
 
 async def declared(memory: Memory) -> list[Declared]:
