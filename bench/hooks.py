@@ -88,6 +88,7 @@ class Stage:
                 memory.walk(
                     PROMPT, [{"path": path, "operation": "read"} for path in self.paths[:4]], session="s1", at=at
                 )
+            await memory.learn_navigation(root=self.project)
             await memory.ingest()
             self.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
 

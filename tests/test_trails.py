@@ -143,7 +143,7 @@ def test_without_use_time_only_moves_a_trail_on(successes: int, failures: int, v
 
 
 def test_a_trail_cools_after_a_half_life_and_is_archived_when_cold() -> None:
-    """A-44, K-07: 30 and 60 days by default; archived is kept, and a use brings it back."""
+    """K-52, A-44, K-07: 30 and 60 days by default; archived is kept, and a use brings it back."""
     named = trail(runs=9, sessions=3, successes=9, version=1)
     found = [seen(named, now=START_AT + timedelta(days=days), gates=GATES).state for days in (0, 29, 30, 59, 60, 500)]
     assert found == ["crystallized", "crystallized", "cooling", "cooling", "archived", "archived"]

@@ -63,6 +63,19 @@ def test_a_replay_tells_what_offers_save_and_cost(project: Path, tmp_path: Path)
     assert told["rows"][-1]["saved_tokens"] == 900
 
 
+def test_what_mica_costs_each_session_is_told_beside_the_account(project: Path, tmp_path: Path) -> None:
+    """M-15: the tools in the window and the brief at the start are paid for, whatever is offered."""
+    result = CliRunner().invoke(cli, ["replay", "--store", str(tmp_path / "shop.db"), "--json"])
+    told = msgspec.json.decode(result.output)
+    standing = told["standing"]
+
+    sessions = len({row["session"] for row in told["replay"]["rows"]})
+    assert standing["sessions"] == sessions > 1
+    assert standing["schema_tokens"] > 500
+    each = standing["schema_tokens"] + standing["brief_tokens"]
+    assert standing["net_tokens"] == told["replay"]["net_tokens"] - sessions * each
+
+
 def test_charts_and_a_page_are_written_where_asked(project: Path, tmp_path: Path) -> None:
     """A-29: pictures for those who would rather look."""
     page, folder = tmp_path / "replay.html", tmp_path / "charts"

@@ -83,6 +83,7 @@ class Shop:
         self.clock.move(hours=2)
         if learns_git:
             await memory.learn_git(root=self.root)
+        assert await memory.learn_navigation(root=self.root) == 12
         await memory.ingest()
 
     def tell(self, prompt: str, *, session: str = "s0", directory: str = "") -> subprocess.CompletedProcess[bytes]:
@@ -189,8 +190,6 @@ async def test_a_replay_judges_what_a_hook_says(shop: Shop) -> None:
     """A-18, TA-01, M-15: what a replay counts is what a hook prints for that prompt with the same past, lines too."""
     async with shop.open(observe=ObserveSettings(holdout=0.0)) as memory:
         await shop.work(memory, learns_git=False)
-        assert await memory.learn_navigation(root=shop.root) == 12
-        await memory.ingest()
         said = shop.said(PROMPT, session="other")
         step = {"path": "auth/session.py", "operation": "read", "tokens": 9}
         memory.walk(PROMPT, [step], session="last", at=shop.clock())
@@ -199,6 +198,21 @@ async def test_a_replay_judges_what_a_hook_says(shop: Shop) -> None:
     (line,) = (hooks_folder(shop.file) / "spool" / "other.jsonl").read_text().splitlines()
     assert last.cost_tokens == about(said) > 0
     assert [guess.path for guess in last.offered] == json.loads(line)["offered"]["paths"]
+
+
+async def test_a_space_without_counts_of_its_own_says_nothing(shop: Shop) -> None:
+    """A-18: what a prior believes is no reason to speak; `navigate` answers all the same."""
+    async with shop.open(observe=ObserveSettings(holdout=0.0)) as memory:
+        memory.emit("session.started", {"cwd": str(shop.root)})
+        step = {"path": "auth/session.py", "operation": "read"}
+        memory.walk(PROMPT, [step], session="s0", at=shop.clock())
+        shop.clock.move(hours=2)
+        await memory.ingest()
+
+        assert shop.said(PROMPT) == ""
+        assert (await memory.navigate(PROMPT, root=shop.root))[0].path.startswith("auth/")
+        assert memory.spools is not None
+        assert memory.spools.failures() == []
 
 
 async def test_opencode_is_offered_places_by_the_texts_of_its_message(shop: Shop, memory: mica.Memory) -> None:

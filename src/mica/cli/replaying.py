@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import click
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn
@@ -15,10 +16,13 @@ from mica.cli.output import Output, json_option, reading, store_options, target
 from mica.cli.planning import Place, planned
 from mica.errors import InvalidInput
 from mica.inject.accounts import charts, facts, page
+from mica.inject.lines import counted
+from mica.mcp.tools import TOOLS
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.select.replaying import Replay, together
 from mica.settings import Settings, load_settings
+from mica.tokens import about
 
 SHAPES_SHOWN = 6
 LOSSES_SHOWN = 3
@@ -56,20 +60,53 @@ def replay(
     output = Output(as_json=as_json)
     if html is not None and not html.absolute().parent.is_dir():
         raise InvalidInput(f"{html} cannot be written: {html.absolute().parent} is no folder")
-    told = asyncio.run(_told(path, root, settings=settings, place=target(settings, store, space)))
+    told, brief_tokens = asyncio.run(_told(path, root, settings=settings, place=target(settings, store, space)))
+    standing = standing_cost(told, brief_tokens=brief_tokens)
     if html is not None:
         html.write_text(page(told), encoding="utf-8")
     if svg is not None:
         svg.mkdir(parents=True, exist_ok=True)
         for name, drawn in charts(told).items():
             (svg / f"{name}.svg").write_text(drawn, encoding="utf-8")
-    output.show({"verdict": told.verdict, "replay": told}, lambda console: _show(console, told, html=html, svg=svg))
+    document = {"verdict": told.verdict, "replay": told, "standing": standing}
+
+    def for_people(console: Console) -> None:
+        _show(console, told, html=html, svg=svg)
+        if standing.sessions:
+            console.print(f"[dim]{escape(standing.told)}[/]", soft_wrap=True)
+
+    output.show(document, for_people)
 
 
-async def _told(path: Path | None, root: Path | None, *, settings: Settings, place: Path | str) -> Replay:
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What mica costs each session whether it is asked or not: its tools in the window, and the brief at the start."""
+
+    sessions: int
+    schema_tokens: int
+    brief_tokens: int
+    net_tokens: int  # of the replay, less both for each session
+
+    @property
+    def told(self) -> str:
+        own = f"{self.schema_tokens:,} tokens of tools and {self.brief_tokens:,} of a brief"
+        each = f"Each of {counted(self.sessions, 'session')} also pays for mica itself, {own}"
+        return f"{each}: with them the net is {self.net_tokens:+,} tokens."
+
+
+def standing_cost(told: Replay, *, brief_tokens: int) -> Standing:
+    """What stands in every session's window, beside what offers cost and save."""
+    sessions = len({row.session or row.task for row in told.rows})
+    schema_tokens = about(msgspec.json.encode([tool.listed() for tool in TOOLS]).decode())
+    net = told.net_tokens - sessions * (schema_tokens + brief_tokens)
+    return Standing(sessions=sessions, schema_tokens=schema_tokens, brief_tokens=brief_tokens, net_tokens=net)
+
+
+async def _told(path: Path | None, root: Path | None, *, settings: Settings, place: Path | str) -> tuple[Replay, int]:
+    """The account, and the tokens of the brief that sessions begin with; none for transcripts of elsewhere."""
     if path is None:
         async with reading(place, settings=settings) as memory:
-            return await _replayed(memory, root)
+            answer = None if memory.spools is None else memory.spools.session_answer()
+            return await _replayed(memory, root), 0 if answer is None else about(answer.text)
     found = planned([Place(path)], settings=settings, into=None)
     if not found.plans:
         raise InvalidInput(f"{path} holds no transcript; `mica import --help` names the clients whose files are read")
@@ -78,7 +115,7 @@ async def _told(path: Path | None, root: Path | None, *, settings: Settings, pla
         async with open_memory(":memory:", settings=settings) as memory:
             await memory.import_transcripts(plan.files, root=plan.roots)
             told.append(await _replayed(memory, root))
-    return together(told)
+    return together(told), 0
 
 
 async def _replayed(memory: Memory, root: Path | None) -> Replay:

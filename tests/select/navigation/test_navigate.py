@@ -116,7 +116,10 @@ async def test_the_index_is_kept_outside_of_the_repository(home: mica.Settings, 
 async def test_git_teaches_subjects_and_renames_and_each_commit_once(
     memory: mica.Memory, root: Path, clock: HandClock
 ) -> None:
-    """`mica learn git`: what changed for which subject; a file is known by its new name."""
+    """`mica learn git`: what changed for which subject; a file is known by its new name.
+
+    M-20: a commit is no reading, so a reason that rests on one says that the file was changed for it.
+    """
 
     def git(*args: str) -> None:
         name = ("-c", "user.name=a", "-c", "user.email=a@b.c")

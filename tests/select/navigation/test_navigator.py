@@ -298,3 +298,5 @@ def test_the_gate_learns_what_lists_are_worth() -> None:
 
     assert worth_saying(prompt, [place("a.py", 0.7)], cost_tokens=60, worth=useless.by_kind) == []
     assert worth_saying(prompt, named, cost_tokens=60, worth=useful.by_kind) == named
+    few = Worth().with_outcome("open", 0.9, 900)
+    assert worth_saying(prompt, [place("a.py", 0.9)], cost_tokens=10, worth=few.by_kind) == []

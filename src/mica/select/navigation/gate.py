@@ -31,6 +31,7 @@ PROBABILITY_MIN = 0.05
 SHARE_MIN = 0.2  # of the best place's probability; below it a path costs more than it can save
 FIRST_WORTH = {"open": 300.0, "named": 0.0}  # tokens that a list saves if its best place is needed; an upper bound
 WORTH_PSEUDO = 5.0  # lists, certain to be right, for which the first worth stands
+KNOWN_MIN = 3.0  # lists, certain to be right, that a space must know of a kind of prompt before it says any
 SAVED_MAX = 2_000  # tokens that one task may count for: one long search must not open the gate for good
 
 

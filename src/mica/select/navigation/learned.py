@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from mica.select.navigation.calibrate import PSEUDO, TENTHS, Weights, tenth_of
-from mica.select.navigation.gate import FIRST_WORTH, SAVED_MAX, WORTH_PSEUDO
+from mica.select.navigation.gate import FIRST_WORTH, KNOWN_MIN, SAVED_MAX, WORTH_PSEUDO
 from mica.select.navigation.learning import Model
 
 
@@ -50,12 +50,13 @@ class Worth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """Tokens that a list saves if its best place is needed, as far as is known."""
-        return {
-            kind: (self.saved_tokens.get(kind, 0) + WORTH_PSEUDO * first)
-            / (self.expected.get(kind, 0.0) + WORTH_PSEUDO)
-            for kind, first in FIRST_WORTH.items()
-        }
+        """Tokens that a list saves if its best place is needed; none while this space has too few counts of its own."""
+        found: dict[str, float] = {}
+        for kind, first in FIRST_WORTH.items():
+            expected = self.expected.get(kind, 0.0)
+            saved = self.saved_tokens.get(kind, 0) + WORTH_PSEUDO * first
+            found[kind] = saved / (expected + WORTH_PSEUDO) if expected >= KNOWN_MIN else 0.0
+        return found
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

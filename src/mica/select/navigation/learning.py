@@ -18,7 +18,7 @@ from mica.select.navigation.calibrate import probability
 from mica.select.navigation.features import NAMES, Candidates
 from mica.select.navigation.signals import Scores
 
-NEAR_MAX, FAR_MAX = 15, 15  # files of a task that were not needed: the best by hand, and some of the others
+NEAR_MAX, FAR_MAX = 25, 15  # files of a task that were not needed: the best by hand, and some of the others
 STEPS = 2  # of Newton's method; more change nothing
 HALVINGS = 6
 VERSION = 1

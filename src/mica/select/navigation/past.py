@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: what it is about stands at its beginning
 PAIRED_FILES_MAX = 25  # a task that touched more says nothing of which belong together
 NEIGHBOURS_MAX = 60
-SHORT, LONG = 10.0, 50.0  # half-lives of recency and frequency, in tasks
+SHORT, LONG = 7.0, 50.0  # half-lives of recency and frequency, in tasks
 COMMITS_SHORT, COMMITS_LONG = 10.0, 200.0  # and in commits
 TASK_VOTES, COMMIT_VOTES = 15, 30  # the likest that vote
 SEEDS, STEPS, DAMPING = 6, 3, 0.6  # of the co-read walk
