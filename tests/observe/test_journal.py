@@ -100,6 +100,58 @@ def test_a_frame_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> No
     assert list(tmp_path.rglob("*")) == []
 
 
+def test_large_data_is_json_already_when_the_fold_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding 50 MB would hold the event loop of everybody: who emits them pays for it."""
+    monkeypatch.setattr(emitter_module, "LARGE_BYTES", 1_000)
+    journal = open_journal(None)
+    given: list[dict[str, object]] = [{"n": 1}, {"rows": [{"n": n, "text": "ü\n"} for n in range(200)]}, {"n": 2}]
+    for data in given:
+        journal.emit("step", data)
+    with pytest.raises(InvalidEvent, match="number that JSON cannot hold"):
+        journal.emit("step", {"text": "x" * 2_000, "n": float("nan")})
+    with pytest.raises(InvalidEvent, match="keys are texts"):
+        journal.emit("step", {1: "x" * 2_000})  # type: ignore[dict-item]  # what a caller may do
+    [segment] = journal._segments
+    frames = segment.frames(0, segment.refreshed())
+    assert [msgspec.msgpack.decode(frame.data) for frame in frames[1:]] == [
+        given[0],
+        encode_data("", given[1]),
+        given[2],
+    ]
+    assert [event.data for event in drained(journal)] == given
+    journal.close()
+
+
+@given(
+    data=st.lists(
+        st.dictionaries(
+            st.text(max_size=3),
+            st.none() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text() | st.binary(),
+            max_size=3,
+        ),
+        max_size=12,
+    ),
+    large=st.integers(1, 60),
+)
+def test_what_is_read_together_is_what_is_read_alone(data: list[dict[str, object]], large: int) -> None:
+    """Whatever a batch holds, reading it at once says the same as frame by frame."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emitter_module, "LARGE_BYTES", large)
+        journal = open_journal(None)
+        parent = None
+        for number, each in enumerate(data):
+            try:
+                parent = journal.emit(f"step.{number}", each, parent=parent, error=number % 3 == 0)
+            except InvalidEvent:
+                continue
+        if segments := journal._segments:
+            [segment] = segments
+            count = segment.refreshed()
+            alone = [segment.event(index, frame) for index, frame in enumerate(segment.frames(0, count)) if index]
+            assert segment._read_together(0, count) == alone
+        journal.close()
+
+
 def test_a_folded_journal_leaves_no_file(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
     for number in range(5_000):

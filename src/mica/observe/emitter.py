@@ -52,6 +52,7 @@ from mica.observe.segment import (
 
 NEAR_US = 2**63 // 1_000  # microseconds whose nanoseconds have 64 bits
 NAMES_MAX = 10_000  # remembered as checked; a name is a kind of event, there are dozens
+LARGE_BYTES = 2**20  # such data is written as JSON: who emits it pays for that, not everybody while the fold reads it
 LOCK_PATIENCE_S = 1.0  # a token is away for a microsecond, or for the making of a segment
 LOCK_RETRY_S = 0.0001
 FLOAT, HUGE, MINUS_HUGE = 0xCB, 0x7F, 0xFF  # MessagePack's mark of a float, and how one goes on that is not finite
@@ -190,6 +191,8 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
                     encode_data(name, data)  # a number that JSON cannot hold is refused now
                 size = len(body)
                 if size > NESTING_MAX:
+                    if size > LARGE_BYTES:
+                        raise OverflowError  # written as JSON, below
                     check_nesting(name, data)
                 end = position + size
                 if end > ready:
@@ -200,9 +203,10 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
                 sequence = base + index
                 index += 1
             except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
+                is_large = len(body) > LARGE_BYTES
                 body = bytearray()  # it may have become large
                 sequence, depth, root_writer, root = slow.write_slowly(
-                    told(name, origin, at, error=error), data, parent, context
+                    told(name, origin, at, error=error), data, parent, context, is_large
                 )
         except BaseException:
             slow.settle()
@@ -272,12 +276,13 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         data: Mapping[str, object],
         parent: Event | Ref | None,
         context: Context | Here | None,
+        is_large: bool,  # noqa: FBT001 - as quick as it can be
     ) -> tuple[int, int, WriterId | None, int]:
         """Write what did not fit, or is not as simple as it looked; returns the sequence, the depth and the root."""
         name = begun[1]
         _, _, scope, lineage, depth, root_writer, root = moved(parent, context, name)
         try:
-            body = encode_frame((*begun, data, lineage))
+            body = encode_frame((*begun, encode_data(name, data) if is_large else data, lineage))
         except (TypeError, ValueError, OverflowError, RecursionError):
             # Either it is refused with the reason, or JSON can hold it in its way: keys as text, large integers.
             body = encode_frame((*begun, encode_data(name, data), lineage))

@@ -216,21 +216,21 @@ class Segment:
     def _read_together(self, first: int, last: int) -> list[Event]:
         """As `read`, for frames that are as most are: decoded, and written as JSON, in one call each."""
         frames = _wholes.decode(self._array(first, last))
-        data = [frame.data for frame in frames]
-        lines = _as_lines([msgspec.Raw(each) if type(each) is bytes else each for each in data]).split(b"\n")
+        lines = iter(_as_lines([frame.data for frame in frames if type(frame.data) is dict]).split(b"\n"))
         found = []
         writer, base, contexts, known = self.writer, self.base, self.contexts, self._line
-        for index, (scope, frame, held, body) in enumerate(
-            zip(self.scopes(first, last), frames, data, lines[:-1], strict=True), first
-        ):
+        for index, (scope, frame) in enumerate(zip(self.scopes(first, last), frames, strict=True), first):
             if not scope:
                 self._learn(frame)
                 continue
-            name, line, flags = frame.name, frame.lineage, frame.flags
+            name, data, line, flags = frame.name, frame.data, frame.lineage, frame.flags
             if type(name) is not str:
                 raise ValueError("a frame with a context is no event")
-            if type(held) is dict:
-                check_encoded(name, held, body)
+            if type(data) is dict:
+                body = next(lines)
+                check_encoded(name, data, body)
+            else:
+                body = cast(bytes, data)
             identifier = root = event_id(writer, base + index)
             parent = None
             if depth := line.depth:

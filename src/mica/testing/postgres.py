@@ -7,6 +7,7 @@ neither owners nor above row-level security, `mica_stranger` was never admitted,
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import tempfile
 import time
 import warnings
@@ -30,6 +31,7 @@ with warnings.catch_warnings():
 OWNER, APP, OTHER, STRANGER, LOCKED = "mica_owner", "mica_app", "mica_other", "mica_stranger", "mica_locked"
 DATABASE = "mica"
 END_S = 30  # what killed processes may take to end on a busy machine
+START_S = 120  # what recovery may take there
 
 
 class Server:
@@ -92,8 +94,12 @@ class Server:
                 process.resume()
 
     def restart(self) -> None:
-        """Start it again after `kill`."""
-        self._server.ensure_postgres_running()
+        """Start it again after `kill`. On a busy machine recovery takes longer than the helper waits."""
+        try:
+            self._server.ensure_postgres_running()
+        except subprocess.TimeoutExpired:
+            self._server.ensure_postgres_running()  # which finds it starting
+            _finish(_answering(self.dsn()))
 
     @contextmanager
     def as_standby(self) -> Iterator[None]:
@@ -129,6 +135,18 @@ async def _run(dsn: str, statements: str) -> None:
         await connection.execute(statements)
     finally:
         await connection.close()
+
+
+async def _answering(dsn: str) -> None:
+    """Return when the server takes connections."""
+    until = time.monotonic() + START_S
+    while True:
+        try:
+            return await _run(dsn, "SELECT")
+        except (asyncpg.CannotConnectNowError, OSError):
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(0.1)
 
 
 @contextmanager
