@@ -98,8 +98,8 @@ class Server:
         try:
             self._server.ensure_postgres_running()
         except subprocess.TimeoutExpired:
-            self._server.ensure_postgres_running()  # which finds it starting
             _finish(_answering(self.dsn()))
+            self._server.ensure_postgres_running()  # which finds it running
 
     @contextmanager
     def as_standby(self) -> Iterator[None]:
