@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import random
 import re
 import signal
 import sqlite3
@@ -23,7 +24,7 @@ import pytest
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.inject.documents import event_document
 from mica.model import RETRACTED, Appended, Context, Event, EventQuery, Tombstone, writer_named
-from mica.store import encoding, sqlite, sqlite_core
+from mica.store import encoding, sqlite, sqlite_core, sqlite_query
 from mica.store.sqlite import SqliteStore
 from mica.store.sqlite_core import SqliteCore
 from mica.store.sqlite_file import APPLICATION_ID, migrations
@@ -662,3 +663,32 @@ async def test_what_another_process_changes_is_known_to_the_next_search(tmp_path
     assert await told() == (1, [1])
     await ours.close()
     await theirs.close()
+
+
+@pytest.mark.parametrize("recent", [0, 3, 40, 1_000])
+async def test_a_session_with_many_contexts_answers_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recent: int
+) -> None:
+    """TE-10: the latest of a session that never ends are looked for among the latest of the log first."""
+    chance = random.Random(recent)
+    events = [
+        build(
+            number,
+            chance.choice(["step", "other"]),
+            after_s=chance.randint(0, 30),
+            context=Context(session=chance.choice(["lasting", "other"]), task=f"t{chance.randint(0, 20)}"),
+        )
+        for number in range(1, 120)
+    ]
+    queries = [
+        EventQuery(session="lasting", names=names, limit=limit)
+        for names in ((), ("step",))
+        for limit in (0, 1, 5, 30, 200, None)
+    ]
+    store = await SqliteStore.open(tmp_path / "space.db")
+    await store.append(events)
+    plain = [await store.events(query) for query in queries]
+    monkeypatch.setattr(sqlite_query, "MANY_CONTEXTS", 2)
+    monkeypatch.setattr(sqlite_query, "RECENT_ROWS", recent)
+    assert [await store.events(query) for query in queries] == plain
+    await store.close()

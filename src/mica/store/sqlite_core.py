@@ -189,11 +189,19 @@ class SqliteCore:
         with self._reading():
             if query.text is not None:
                 self._facts.follow()
-            rows = self._table(*sqlite_query.latest(self._connection, self._facts, query))
+            rows = self._latest(query)
             if self._blocks.is_used:
                 wanted = sqlite_query.wanted(self._connection, self._words, self._facts, query)
                 rows = rows if wanted is None else self._blocks.latest(wanted, rows, query.limit)
             return [self._event(row) for row in reversed(rows)]
+
+    def _latest(self, query: EventQuery) -> list[Row]:
+        since = sqlite_query.recent(self._connection, query)
+        if since is not None:
+            rows = self._table(*sqlite_query.latest(self._connection, self._facts, query, since=since))
+            if len(rows) == query.limit:
+                return rows  # all others are older
+        return self._table(*sqlite_query.latest(self._connection, self._facts, query))
 
     def log(self, after: int, *, limit: int) -> list[Event]:
         with self._reading():

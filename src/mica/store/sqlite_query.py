@@ -14,9 +14,30 @@ from mica.store.sqlite_file import as_json
 from mica.store.sqlite_texts import Facts
 from mica.store.sqlite_words import Words
 
+MANY_CONTEXTS = 1_000  # of a session; one that never ends has more and more, each with its own place in the index
+RECENT_ROWS = 20_000  # of the log, looked at first for such a session: some 10 ms at most
 
-def latest(connection: apsw.Connection, facts: Facts, query: EventQuery) -> tuple[str, list[str | int]]:
-    """What follows the table to read the latest rows that fit, latest first, and its values."""
+_MANY = "SELECT 1 FROM contexts WHERE session = (SELECT id FROM sessions WHERE name = ?) LIMIT 1 OFFSET ?"
+_RECENT = "SELECT at FROM events ORDER BY at DESC LIMIT 1 OFFSET ?"
+
+
+def recent(connection: apsw.Connection, query: EventQuery) -> int | None:
+    """Since when to look first, where a session has so many contexts that asking the index for each costs more."""
+    if query.session is None or query.limit is None:
+        return None
+    if connection.execute(_MANY, (query.session, MANY_CONTEXTS)).fetchone() is None:
+        return None
+    row = connection.execute(_RECENT, (RECENT_ROWS,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def latest(
+    connection: apsw.Connection, facts: Facts, query: EventQuery, *, since: int | None = None
+) -> tuple[str, list[str | int]]:
+    """What follows the table to read the latest rows that fit, latest first, and its values.
+
+    With `since`, those of that time and later, read in order of time and not by their contexts.
+    """
     conditions: list[str] = []
     bindings: list[str | int] = []
 
@@ -24,16 +45,21 @@ def latest(connection: apsw.Connection, facts: Facts, query: EventQuery) -> tupl
         conditions.append(condition)
         bindings.extend(values)
 
+    if since is not None:
+        require("at >= ?", since)
     if query.session is not None:
         require(
             """context IN (SELECT contexts.id FROM contexts JOIN sessions ON sessions.id = contexts.session
-            WHERE sessions.name = ?)""",
+            WHERE sessions.name = ?)"""
+            if since is None
+            else """(SELECT session FROM contexts WHERE contexts.id = context)
+            = (SELECT id FROM sessions WHERE name = ?)""",
             query.session,
         )
     if query.agent is not None:
-        require("context IN (SELECT id FROM contexts WHERE agent = ?)", query.agent)
+        require(f"{'' if since is None else '+'}context IN (SELECT id FROM contexts WHERE agent = ?)", query.agent)
     if query.user is not None:
-        require("context IN (SELECT id FROM contexts WHERE user = ?)", query.user)
+        require(f"{'' if since is None else '+'}context IN (SELECT id FROM contexts WHERE user = ?)", query.user)
     if query.names:
         fitting = _fitting_names(connection, query.names)
         require(f"name IN ({', '.join('?' * len(fitting))})", *fitting)
