@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable, Iterator
+from urllib.parse import quote
 
 import asyncpg
 import pytest
@@ -14,6 +16,7 @@ from mica.errors import InvalidInput, SourceFailed
 from mica.select.fragments import Concept, Partial
 from mica.select.sources.postgres import CONNECTIONS_MAX
 from mica.select.sources.registry import Sources
+from mica.store.postgres_server import parse_address
 from mica.testing.pooler import pooled
 from mica.testing.postgres import APP, LOCKED, Server
 from mica.testing.sources import ABOUT, NOW, ask, declared
@@ -297,13 +300,52 @@ async def test_a_server_that_was_killed_is_named_and_connected_to_again(opened: 
     assert [each.value for each in await ask(sources, "shop")] == ["GROWL"]
 
 
-async def test_a_connection_that_died_while_nobody_used_it_is_replaced(opened: Opened, shop: Server) -> None:
-    sources = opened(QUERY, parameters='["{type}", "{id}"]')
-    await ask(sources, "shop")
+class Line:
+    """A line to the server that can be cut: the next question on it ends the connection."""
 
-    await asyncio.to_thread(shop.run, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{APP}'")
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self.is_cut = False
+        self.cuts = 0
 
-    assert [each.value for each in await ask(sources, "shop")] == ["GROWL"]
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, questions = await asyncio.open_unix_connection(self._server)
+        back = asyncio.ensure_future(self._pour(answers, writer))
+        try:
+            while said := await reader.read(65_536):
+                if self.is_cut and b"BEGIN" in said:
+                    self.is_cut = False
+                    self.cuts += 1
+                    return
+                questions.write(said)
+        finally:
+            back.cancel()
+            questions.close()
+            writer.close()
+
+    @staticmethod
+    async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while said := await reader.read(65_536):
+            writer.write(said)
+
+
+async def test_a_connection_that_is_lost_when_it_is_used_is_replaced(shop: Server, declare: Declare) -> None:
+    """A pooler, a firewall or a restart ends connections that look open: the question is asked once more."""
+    host = parse_address(shop.address(), space="x").host
+    with tempfile.TemporaryDirectory() as folder:
+        line = Line(f"{host}/.s.PGSQL.5432")
+        carrying = await asyncio.start_unix_server(line.carry, f"{folder}/.s.PGSQL.5432")
+        dsn = shop.dsn(role=APP).replace(quote(host, safe=""), quote(folder, safe=""))
+        sources = declare(table(QUERY, parameters='["{type}", "{id}"]'), SHOP_DSN=dsn)
+        await ask(sources, "shop")
+
+        line.is_cut = True
+        said = await ask(sources, "shop")
+
+        await sources.close()
+        carrying.close()
+    assert line.cuts == 1
+    assert [each.value for each in said] == ["GROWL"]
 
 
 async def test_a_server_that_hangs_holds_nobody(shop: Server, declare: Declare) -> None:
