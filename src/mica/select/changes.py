@@ -1,6 +1,6 @@
 """What happened since: the events after which a reply that was kept is old, whoever recorded them.
 
-Events of this process are heard before they are stored, those of others within a tenth of a second of being stored.
+Events of this process are heard before they are stored, those of others within half a second of being stored.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import NamedTuple
 from mica.errors import MicaError
 from mica.model import Event, EventId
 from mica.observe.segment import SCOPE_SHIFT, UNREADABLE, Stretch
+from mica.select.sources import heed
 from mica.store.encoding import remember
 from mica.store.protocol import Store
 
 POLL_S = 0.1  # between two looks at the log for events of other processes
+WAIT_S = 0.5  # since the last look, from which on a question waits for the next one
 BATCH_EVENTS = 1_000  # read at a time
 BEHIND_MAX = 5_000  # events; whoever is further behind forgets what it kept, which is quicker than reading them
 
@@ -84,11 +86,18 @@ class Changes:
         return name not in self._of_others and self._is_wanted(name)
 
     async def look(self, within_s: float) -> str | None:
-        """Hear what others have stored, unless somebody looked just now; why that could not be done in time."""
-        if time.monotonic() - self._looked_s < POLL_S:
+        """Hear what others have stored, unless somebody looked just now; why that could not be done in time.
+
+        While the last look is not long ago, the next goes on in the background: nobody waits for it.
+        """
+        age_s = time.monotonic() - self._looked_s
+        if age_s < POLL_S:
             return None
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._look())
+            self._looking.add_done_callback(heed)
+        if age_s < WAIT_S:
+            return None
         looking = self._looking  # another may begin to look meanwhile
         done, _ = await asyncio.wait([looking], timeout=within_s)
         if not done:
