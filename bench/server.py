@@ -152,6 +152,7 @@ async def fill(store: Path, events: int) -> None:
             if count % 50_000 < 8:
                 await memory.position()
         await memory.auto_crystallize()
+        await memory.age()  # as an import does
 
 
 def asked(

@@ -6,16 +6,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
 import websockets
-from tests.web.server import WebServer
+from tests.web.server import WebServer, web_server_at
 from websockets.exceptions import InvalidStatus
 
 import mica
 from mica.settings import Settings
 from mica.web import live
+from mica.web.tokens import Tokens
 
 HOUR_S = 3_600  # a test that hangs is stopped by whoever runs it
 
@@ -255,3 +257,17 @@ async def test_what_was_purged_is_sent_to_nobody_any_more(remote: mica.Memory, h
     assert "swordfish" in line.data["data"]["text"]
     assert first.data["name"] == "event.purged"
     assert "swordfish" not in json.dumps(first.data)
+
+
+async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live.Tail.__init__, "__kwdefaults__", {"quiet_s": 0.01})
+    with web_server_at(tmp_path) as server:
+        headers = {"authorization": f"Bearer {server.token}"}
+        async with httpx2.AsyncClient(base_url=server.base, headers=headers, timeout=HOUR_S) as client:
+            async with listening(client) as lines:
+                await anext(lines)
+                Tokens(mica.load_settings({"HOME": str(tmp_path)}).home).revoke("tests")
+
+                async for line in lines:  # it ends
+                    assert line.data is None
+            assert (await client.get("/api/sizes")).status_code == 401

@@ -20,7 +20,7 @@ from mica.memory import Memory
 from mica.model import CRYSTAL, Event, EventQuery
 from mica.web.api.events import ResolveAsked
 from mica.web.api.shapes import Position, Which
-from mica.web.asking import memory_of
+from mica.web.asking import is_welcome, memory_of
 from mica.web.live import Tails, Wrap
 from mica.web.operations import asked_of
 from mica.web.problems import Problem, answered, of_error, problem
@@ -126,6 +126,8 @@ async def _served(
         async with aclosing(tail.lines(query, after=begin, fields=fields, wrap=wrap)) as sent:
             with suppress(MicaError):  # the space was closed: the client connects again
                 async for reached, text in sent:
+                    if not text and not is_welcome(request):
+                        return  # its token was revoked meanwhile
                     yield text or b"id: %d\n: quiet\n\n" % reached
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
@@ -249,6 +251,8 @@ class _Gateway:
         with suppress(MicaError, WebSocketDisconnect, RuntimeError):  # closed on either side
             async with aclosing(self._tail.batches(said.query(limit=None), after=begin)) as batches:
                 async for _, events in batches:
+                    if not events and not is_welcome(self._socket):
+                        await self._socket.close(1008, "the token was revoked")
                     for event in events:
                         told = {"id": said.id, "position": event.position, "event": event_document(event, fields)}
                         await self._send(told)

@@ -79,6 +79,10 @@ class Tokens:
                 return token
         return None
 
+    def holds(self, token: Token) -> bool:
+        """Whether a token that opened something still does."""
+        return any(kept.id == token.id for kept in self.all())
+
     def all(self) -> list[Token]:
         """Those that open something, oldest first."""
         now = self._clock()
