@@ -344,3 +344,25 @@ async def test_every_89_minutes_what_is_asked_most_is_gathered(memory: Memory, c
     assert (ran.kind, ran.done, ran.error) == ("warm", 2, None)
     assert ran.next_at == clock() + timedelta(minutes=89)
     assert "app" in (await memory.defrag("a:b:2")).cached
+
+
+@pytest.mark.parametrize(
+    ("concept", "facts"),
+    [
+        ("state:self:now", {"level": "L1", "budget": 0.32}),
+        (CONCEPT, {"verdict": "GROWL"}),
+        ("learning:router:accuracy", {"accuracy": 0.73}),
+        ("code:file:src/auth.py", {"last review": "WAG"}),
+        ("psychology:user:ann", {"prefers": "short answers"}),
+    ],
+)
+async def test_questions_about_oneself_code_and_people_are_concepts_like_any_other(
+    home: Settings, concept: str, facts: dict[str, Value]
+) -> None:
+    """C-21: the worked examples of docs/gather.md."""
+    async with mica.open(":memory:", settings=home) as memory:
+        memory.sources.add(State("app", facts, concepts=(f"{concept.partition(':')[0]}:*",)))
+
+        answer = await memory.defrag(concept)
+
+    assert {each.key: each.value for each in answer.fragments} == facts
