@@ -305,10 +305,13 @@ def _events(claim: Iterable[Fragment]) -> tuple[EventId, ...]:
 def _said_once(stated: Sequence[Stated], ranks: Mapping[str, int]) -> list[Stated]:
     """Statements without those that repeat the words of another about another key; their origins are not lost."""
     found: dict[str, Stated] = {}
-    for each in sorted(stated, key=lambda each: _standing(each, ranks)):
+    short: list[Stated] = []
+    in_order = sorted(stated, key=lambda each: _standing(each, ranks))
+    for each in in_order:
+        if each.text.count(" ") < SENTENCE_BLANKS:  # "ok" says something else of every key
+            short.append(each)
+            continue
         words = _folded(each.text)
-        if words.count(" ") < SENTENCE_BLANKS:
-            words = f"{words}\n{_folded(each.key)}"  # "ok" says something else of every key
         first = found.setdefault(words, each)
         if first is each:
             continue
@@ -317,7 +320,7 @@ def _said_once(stated: Sequence[Stated], ranks: Mapping[str, int]) -> list[State
             origins=tuple(sorted({*first.origins, *each.origins})),
             sources=tuple(dict.fromkeys([*first.sources, *each.sources])),
         )
-    return list(found.values())
+    return sorted([*found.values(), *short], key=lambda each: _standing(each, ranks)) if short else list(found.values())
 
 
 def _standing(stated: Stated, ranks: Mapping[str, int]) -> tuple[object, ...]:

@@ -1,0 +1,116 @@
+"""With and without memory: is the turn that answers a question among the 1,000 tokens that an agent sees?
+
+    python bench/quality.py locomo.json
+
+Every conversation becomes a space, every turn a mark. With memory, an agent sees a brief of 1,000 tokens about the
+question; without, the last 1,000 tokens of the conversation, which is what is left in a window. Both are asked the same
+questions, and beside the gain stands the share of questions that memory made worse. Without a file a small made-up
+conversation is asked, which shows that the script works and nothing else. The last line of the output is one JSON
+object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+import mica
+from _table import finish, machine, show
+from conversations import Conversation, Question, interval, line_tokens, made_up, read_locomo, spread
+from mica.settings import load_settings
+
+BUDGET = 1_000
+DEADLINE_S = 60.0  # long enough that the machine's load cannot change what is measured
+QUICK_QUESTIONS = 60
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What share of a question's evidence was seen, and what that took."""
+
+    on: float
+    off: float
+    on_tokens: int
+    off_tokens: int
+
+
+def latest(conversation: Conversation) -> tuple[set[str], int]:
+    """The last turns that fit into the budget, by a real tokenizer."""
+    seen: set[str] = set()
+    tokens = 0
+    for turn in reversed(conversation.turns):
+        cost = line_tokens(turn.unit)
+        if tokens + cost > BUDGET:
+            break
+        seen.add(turn.id)
+        tokens += cost
+    return seen, tokens
+
+
+async def asked(conversation: Conversation, *, is_compressed: bool) -> list[Seen]:
+    """Every question of a conversation, with and without memory."""
+    settings = msgspec.structs.replace(load_settings(), semantic="off", time_zone="UTC")
+    window, window_tokens = latest(conversation)
+    async with mica.open(":memory:", settings=settings) as memory:
+        turn_of: dict[str, str] = {}
+        for turn in conversation.turns:
+            with memory.context(session=turn.session, agent=turn.speaker):
+                turn_of[memory.mark(turn.text, origin="user", at=turn.at).id] = turn.id
+
+        async def one(question: Question) -> Seen:
+            brief = await memory.brief(
+                question.text, budget_tokens=BUDGET, deadline_s=DEADLINE_S, now=question.now, compress=is_compressed
+            )
+            told = {turn_of[each] for passage in brief.passages for each in passage.sources if each in turn_of}
+            return Seen(
+                on=len(told & question.evidence) / len(question.evidence),
+                off=len(window & question.evidence) / len(question.evidence),
+                on_tokens=line_tokens(brief.text),
+                off_tokens=window_tokens,
+            )
+
+        return [await one(question) for question in conversation.questions]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="?", help="conversations in the format of LoCoMo")
+    parser.add_argument("--compress", action="store_true", help="briefs that are compressed")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_QUESTIONS} questions")
+    arguments = parser.parse_args()
+    conversations = list(made_up() if arguments.file is None else read_locomo(arguments.file))
+    if arguments.quick:
+        conversations = spread(conversations, QUICK_QUESTIONS)
+    seen = [one for each in conversations for one in asyncio.run(asked(each, is_compressed=arguments.compress))]
+    gain, low, high = interval([one.on - one.off for one in seen])
+    on, off = (sum(getattr(one, arm) for one in seen) / len(seen) for arm in ("on", "off"))
+    worse = sum(one.on < one.off for one in seen) / len(seen)
+    print(machine())
+    show(
+        f"evidence seen within {BUDGET:,} tokens, {len(seen)} questions",
+        ("", "seen", "tokens (max)"),
+        [
+            ("with memory", f"{on:.1%}", str(max(one.on_tokens for one in seen))),
+            ("without: the last turns", f"{off:.1%}", str(max(one.off_tokens for one in seen))),
+            ("gain", f"{gain:+.1%} ({low:+.1%} to {high:+.1%})", ""),
+            ("made worse", f"{worse:.1%}", ""),
+        ],
+    )
+    finish(
+        {
+            "seen_on": on,
+            "seen_off": off,
+            "gain": gain,
+            "gain_low": low,
+            "gain_high": high,
+            "worse": worse,
+            "n": len(seen),
+            "tokens_max": max(one.on_tokens for one in seen),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()
