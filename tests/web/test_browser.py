@@ -79,6 +79,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
+        thread.join(0.01)
         assert thread.is_alive(), "the server did not start"
     port = server.servers[0].sockets[0].getsockname()[1]
     yield Site(f"http://127.0.0.1:{port}", file, settings, access)
@@ -100,7 +101,8 @@ def browser() -> Iterator[Browser]:
 def entered(browser: Browser, site: Site) -> Iterator[BrowserContext]:
     """A browser that came by the link of `mica up`."""
     context = browser.new_context(viewport=WIDE, reduced_motion="reduce")  # type: ignore[arg-type]  # a size
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(30_000)  # a limit for what hangs, however busy the machine is
+    expect.set_options(timeout=30_000)
     page = context.new_page()
     page.goto(site.link())
     page.close()
@@ -235,6 +237,10 @@ def test_what_others_do_appears_by_itself(page: Page, site: Site) -> None:
     site.do(observe)
     expect(page.get_by_text("The warehouse counts 5 boxes")).to_be_visible()
     expect(page.get_by_text("The warehouse counts 5 boxes")).to_have_count(1)
+    rows = page.locator("#rows tr")
+    shown = rows.count()
+    page.get_by_role("button", name="Older").click()
+    expect(rows.nth(shown + 20)).to_be_visible()
     go(page, site, "/crystals")
     expect(page.locator("[data-live]")).to_have_text("Live")
     page.locator(".node.week summary").first.click()

@@ -293,6 +293,21 @@ async def test_a_tail_that_was_away_long_is_shown_the_last_events_only(empty: mi
     assert later.rows[0].said == str(events.BEHIND_MAX + 49)
 
 
+async def test_older_events_follow_one_another_without_a_gap_whatever_their_times(empty: mica.Memory) -> None:
+    for number in range(250):
+        empty.emit("tick", {"text": str(number)}, at=NOW - timedelta(seconds=number // 80))
+    asked = events.Asked(names="tick")
+
+    tail = await events.latest(empty, asked)
+    seen = [*tail.rows]
+    while tail.has_older:
+        tail = await events.older(empty, asked, before=seen[-1].id)
+        seen += tail.rows
+
+    wanted = await empty.events(EventQuery(names=("tick",), limit=None))
+    assert [row.id for row in seen] == [event.id for event in reversed(wanted)]
+
+
 async def test_a_chain_is_a_tree_in_order_with_times_since_its_beginning(memory: mica.Memory) -> None:
     walk = (await memory.events(EventQuery(session="now", names=("mark",))))[0]
 

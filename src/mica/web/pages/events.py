@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mica.inject.documents import BUNDLES, chosen, event_document
+from mica.model import EventId
 from mica.web.asking import memory_of
 from mica.web.pages.rendering import page, render
 from mica.web.views import events as view
@@ -31,15 +30,17 @@ async def events(request: Request) -> Response:
 
 @page
 async def rows(request: Request) -> Response:
-    """The latest rows, or those after a position; the answer's header says where the next begin."""
+    """The latest rows, those after a position or those before an event; a header says where the next begin."""
     memory = await memory_of(request)
     asked = view.Asked.of(request.query_params)
-    after = -1
-    with suppress(ValueError):
-        after = int(request.query_params.get("after") or -1)
-    tail = await (view.latest(memory, asked) if after < 0 else view.later(memory, asked, after=after))
+    before, after = request.query_params.get("before"), request.query_params.get("after", "")
+    if before:
+        tail = await view.older(memory, asked, before=EventId(before))
+        return render(request, "parts/rows.html", tail=tail, asked=asked, is_new=False)
+    is_new = after.isdecimal()
+    tail = await (view.later(memory, asked, after=int(after)) if is_new else view.latest(memory, asked))
     headers = {"mica-position": str(tail.position)}
-    return render(request, "parts/rows.html", headers=headers, tail=tail, asked=asked, is_first=after < 0)
+    return render(request, "parts/rows.html", headers=headers, tail=tail, asked=asked, is_new=is_new)
 
 
 @page

@@ -168,9 +168,10 @@ document.addEventListener("htmx:afterSwap", (swapped) => {
   const box = document.getElementById("act");
   if (swapped.detail.target.id === "acting" && swapped.detail.target.childElementCount && !box.open) box.showModal();
 });
+const ROWS_MAX = 2000; // of a tail that runs for days
 // A tail that is paused asks for nothing; one that was away takes what came after the last row it has.
 document.addEventListener("htmx:configRequest", (request) => {
-  const tail = request.detail.elt.closest("[data-tail]");
+  const tail = request.detail.elt.id === "rows" && request.detail.elt.closest("[data-tail]");
   if (!tail) return;
   if (window.mica.paused) request.preventDefault();
   else request.detail.parameters.after = tail.dataset.position;
@@ -180,7 +181,9 @@ document.addEventListener("htmx:afterSwap", (swapped) => {
   const told = swapped.detail.xhr && swapped.detail.xhr.getResponseHeader("mica-position");
   if (tail && told) {
     tail.dataset.position = told;
-    [...tail.querySelectorAll("tbody tr")].slice(300).forEach((row) => row.remove());
+    const none = tail.querySelector("tr.nothing");
+    if (none && none.previousElementSibling) none.remove();
+    [...tail.querySelectorAll("tbody tr")].slice(ROWS_MAX).forEach((row) => row.remove());
   }
 });
 // -- What was open and where one stood, when a part is drawn anew ---------------------------------------------------

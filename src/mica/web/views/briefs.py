@@ -106,9 +106,9 @@ async def helped(memory: Memory, *, now: datetime) -> Helped:
     return Helped(quality=found, is_on=await memory.briefs_are_on(), is_partial=len(events) == EVENTS_READ)
 
 
-async def receipts(memory: Memory, *, until: datetime | None = None) -> Sequence[Receipt]:
-    """The latest briefs, the latest first."""
-    events = await memory.events(EventQuery(names=(BRIEF,), until=until, limit=LISTED))
+async def receipts(memory: Memory) -> Sequence[Receipt]:
+    """The latest briefs, the latest first; older ones are events like any other."""
+    events = await memory.events(EventQuery(names=(BRIEF,), limit=LISTED))
     return [found for event in reversed(events) if (found := receipt_of(event)) is not None]
 
 

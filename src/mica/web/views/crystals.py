@@ -66,10 +66,10 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     is_live: bool  # neither superseded nor retracted
 
 
-async def shelf(memory: Memory, *, level: Level | None = None, until: datetime | None = None) -> Shelf:
+async def shelf(memory: Memory, *, level: Level | None = None) -> Shelf:
     """The highest crystals, the latest first; of one level, if one is named."""
     levels = [level] if level is not None else list(LISTED)
-    found = {each: await memory.crystals(level=each, until=until, limit=LISTED[each]) for each in levels}
+    found = {each: await memory.crystals(level=each, limit=LISTED[each]) for each in levels}
     crystals = [crystal for each in found.values() for crystal in each]
     going_on = await memory.open_sessions()
     session = going_on[-1].session if going_on else None

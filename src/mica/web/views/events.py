@@ -10,11 +10,12 @@ import msgspec
 from mica.crystals import crystal_of
 from mica.inject.documents import BUNDLES, Document, chosen, event_document
 from mica.memory import Memory
-from mica.model import CRYSTAL, Event, EventId, EventQuery, is_tombstone
+from mica.model import CRYSTAL, MICROSECOND, Event, EventId, EventQuery, is_tombstone
 from mica.select.hierarchy import in_tree_order
 
 ROWS_MAX = 100
 BEHIND_MAX = 300  # positions that a tail looks back when it was away: a screen or two, whatever happened meanwhile
+TIED_MAX = 1_000  # events of one moment: an import gives many the same time
 CHAIN_MAX = 400  # events of a chain that are drawn; more are counted
 INDENT_MAX = 12  # steps that are still drawn further to the right
 ASKED = ("session", "agent", "user", "text")
@@ -74,6 +75,7 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: tuple[Row, ...]
     position: int
+    has_older: bool = False  # there may be more before the last row
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,12 +133,24 @@ def row_of(event: Event, bundle: str = "") -> Row:
     )
 
 
-async def latest(memory: Memory, asked: Asked, *, until: datetime | None = None) -> Tail:
+async def latest(memory: Memory, asked: Asked) -> Tail:
     """The latest events that fit."""
     position = await memory.position()
-    query = msgspec.structs.replace(asked.query(), until=until)
-    found = await memory.events(query)
-    return Tail(rows=tuple(row_of(event, asked.bundle) for event in reversed(found)), position=position)
+    found = await memory.events(asked.query())
+    return Tail(rows=_latest_first(found, asked), position=position, has_older=len(found) == ROWS_MAX)
+
+
+async def older(memory: Memory, asked: Asked, *, before: EventId) -> Tail:
+    """The events that fit and come before one, the latest first. Raises UnknownEvent when that one is not there."""
+    first = await memory.event(before)
+    query = msgspec.structs.replace(asked.query(ROWS_MAX + TIED_MAX), until=first.at + MICROSECOND)
+    found = [event for event in await memory.events(query) if event.place < first.place]
+    shown = found[-ROWS_MAX:]
+    return Tail(rows=_latest_first(shown, asked), position=first.position or 0, has_older=len(shown) == ROWS_MAX)
+
+
+def _latest_first(events: Sequence[Event], asked: Asked) -> tuple[Row, ...]:
+    return tuple(row_of(event, asked.bundle) for event in reversed(events))
 
 
 async def later(memory: Memory, asked: Asked, *, after: int) -> Tail:
@@ -144,7 +158,7 @@ async def later(memory: Memory, asked: Asked, *, after: int) -> Tail:
     position = await memory.position()
     start = max(after, position - BEHIND_MAX)
     found = [event async for event in memory.log(asked.query(None), after=start)]
-    return Tail(rows=tuple(row_of(event, asked.bundle) for event in reversed(found[-ROWS_MAX:])), position=position)
+    return Tail(rows=_latest_first(found[-ROWS_MAX:], asked), position=position)
 
 
 async def chain_of(memory: Memory, event: Event) -> Chain:
