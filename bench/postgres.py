@@ -47,6 +47,7 @@ BATCH = 1_000
 MARK_EVERY = 10  # every tenth event is a mark, whose text is indexed; that is a busy agent's share
 SHARED_BY = 8  # events that share a context, as in recorded sessions
 WRITERS, READERS = 4, 2
+KILL_EVENTS = 5_000  # of a writer that is going to be killed: a server that is slow to recover makes no round longer
 TABLES = ("events", "keys", "texts", "postings")
 Rows: TypeAlias = list[tuple[object, ...]]
 
@@ -295,7 +296,7 @@ async def _emit_until_killed(address: str, home: Path, writer: int, acks: int) -
     ref: mica.Ref | None = None
     async with opened(address, home) as memory:
         while True:
-            for _ in range(chance.randint(1, 60)):
+            for _ in range(chance.randint(1, 60) if number < KILL_EVENTS else 0):
                 number += 1
                 name, data = written(writer, number)
                 parent = ref if number % CHAIN_EVENTS else None
