@@ -12,7 +12,6 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
-import uvicorn
 from mcp import Client
 from mcp.client.session import MessageHandlerFnT
 from mcp.client.sse import sse_client
@@ -35,6 +34,7 @@ from mica.web.access import Access
 from mica.web.app import application
 from mica.web.asking import memory_at
 from mica.web.house import House
+from mica.web.running import Serving
 from mica.web.tokens import Tokens
 
 Opens = Callable[..., Any]
@@ -52,10 +52,10 @@ TYPES = {"content-type": "application/json", "accept": BOTH}
 class Served:
     """A server on a port of its own, and a token that opens everything."""
 
-    def __init__(self, house: House, tokens: Tokens, endpoint: http.Endpoint, address: str) -> None:
+    def __init__(self, house: House, tokens: Tokens, server: Serving, address: str) -> None:
         self.house = house
         self.tokens = tokens
-        self.endpoint = endpoint
+        self.server = server
         self.address = address
         self.url = f"{address}/mcp"
         self.token = tokens.make("test")[0]
@@ -104,13 +104,12 @@ async def serving(
     endpoint = http.Endpoint(memory_at, beat_s=beat_s)
     extra = [*http.routes(endpoint), *sse.routes(endpoint)]
     app = application(house, access=Access(tokens, port=port), extra=extra)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5))
+    server = Serving(app, leaving=endpoint.close)
     running = asyncio.create_task(server.serve([listening]))
     try:
-        yield Served(house, tokens, endpoint, f"http://127.0.0.1:{port}")
+        yield Served(house, tokens, server, f"http://127.0.0.1:{port}")
     finally:
-        await endpoint.close()
-        server.should_exit = True
+        server.stop()
         await running
 
 
@@ -190,7 +189,7 @@ async def test_crystals_trails_and_briefs_are_resources(era: str, served: Served
     brief = await memory.brief("cookie")
     async with served.connected(mode=era) as client:
         [crystal] = await memory.crystallize(level="session")
-        await memory.trails.create("auth", [step], description="How the session is kept")
+        trail = await memory.trails.create("auth", [step], description="How the session is kept")
         listed = {resource.uri: resource for resource in (await client.list_resources()).resources}
         templates = [each.uri_template for each in (await client.list_resource_templates()).resource_templates]
 
@@ -209,7 +208,7 @@ async def test_crystals_trails_and_briefs_are_resources(era: str, served: Served
         assert "auth/session.py" in await text("mica://trails/auth")
 
     used = await memory.events(EventQuery(names=("trail.used",)))
-    assert [event.data["slug"] for event in used] == ["auth"]
+    assert [event.data["key"] for event in used] == [trail.key]
 
 
 # -- Changes ----------------------------------------------------------------------------------------------------
@@ -294,7 +293,7 @@ async def walked(memory: Memory) -> Step:
 
 async def test_a_subscription_ends_with_the_server_and_says_so(served: Served) -> None:
     async with served.connected(mode="2026-07-28") as client, client.listen(prompts_list_changed=True) as listening:
-        await served.endpoint.close()
+        served.server.stop()
 
         assert [event async for event in listening] == []
 

@@ -101,7 +101,4 @@ async def serve(
         endpoint = mcp.Endpoint(memory_at)
         extra = [*mcp.routes(endpoint), *(sse.routes(endpoint) if settings.server.mcp_sse else ())]
         app = application(house, access=access, extra=extra)
-        try:
-            await run(app, listening, during=lambda: during(house))
-        finally:
-            await endpoint.close()
+        await run(app, listening, during=lambda: during(house), leaving=endpoint.close)

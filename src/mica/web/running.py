@@ -76,9 +76,18 @@ def alone(target: Path | str, *, address: str) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-async def run(app: Starlette, listening: socket.socket, *, during: Callable[[], Awaitable[None]]) -> None:
-    """Serve until SIGINT or SIGTERM, and do `during` meanwhile. What it raises ends the server, and is raised."""
-    server = Serving(app)
+async def run(
+    app: Starlette,
+    listening: socket.socket,
+    *,
+    during: Callable[[], Awaitable[None]],
+    leaving: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, and do `during` meanwhile. What it raises ends the server, and is raised.
+
+    `leaving` is done when it stops, before anybody is waited for: it ends what would go on for ever.
+    """
+    server = Serving(app, leaving=leaving)
     loop = asyncio.get_running_loop()
     with ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -111,7 +120,8 @@ async def _meanwhile(during: Callable[[], Awaitable[None]], server: Serving) -> 
 class Serving(uvicorn.Server):
     """uvicorn with our limits, and one that leaves signals to us: a stop is an ordinary end."""
 
-    def __init__(self, app: Starlette) -> None:
+    def __init__(self, app: Starlette, *, leaving: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._leaving = leaving
         super().__init__(
             uvicorn.Config(
                 app,
@@ -131,6 +141,11 @@ class Serving(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._leaving is not None:
+            await self._leaving()
+        await super().shutdown(sockets)
 
     def stop(self) -> None:
         self.force_exit = self.should_exit  # asked twice, it does not wait for anybody
