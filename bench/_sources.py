@@ -13,7 +13,6 @@ import sqlite3
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
-from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -58,6 +57,7 @@ invalidated_by = ["judgment.*"]
 [sources.readback]
 driver = "json"
 path = "readback.json"
+bytes_max = 8000000
 concepts = ["judgment:*"]
 rank = 20
 where = { id = "{id}" }
@@ -83,13 +83,13 @@ rank = 30
 class Six:
     """The sources, filled for a number of concepts. `settings` declare them; `register` adds the live object."""
 
-    def __init__(self, folder: Path, server: Server, *, concepts: int) -> None:
+    def __init__(self, folder: Path, server: Server, *, concepts: int, more: str = "") -> None:
         self.server = server
         self.folder = folder
         self.identifiers = [f"r{number:05}" for number in range(concepts)]
         self.live = {each: _rows(each, "patterns") for each in self.identifiers}
         file = folder / "sources.toml"
-        file.write_text(TABLES, encoding="utf-8")
+        file.write_text(TABLES + more, encoding="utf-8")
         home = {"HOME": str(folder), "MICA_CONFIG": str(file), "MICA_SEMANTIC": "off"}
         self.settings: Settings = load_settings({**home, "BENCH_DSN": server.dsn()})
 
@@ -183,9 +183,9 @@ async def _fill_postgres(server: Server, rows: Mapping[str, list[dict[str, objec
 
 
 @asynccontextmanager
-async def six_sources(folder: Path, *, concepts: int = 500) -> AsyncIterator[Six]:
-    """A server of its own and everything filled; all of it goes with the block."""
-    opened = await asyncio.to_thread(_Opened, folder, concepts)
+async def six_sources(folder: Path, *, concepts: int = 500, more: str = "") -> AsyncIterator[Six]:
+    """A server of its own and everything filled; all of it goes with the block. `more` are other tables to declare."""
+    opened = await asyncio.to_thread(_Opened, folder, concepts, more)
     try:
         yield opened.six
     finally:
@@ -193,9 +193,9 @@ async def six_sources(folder: Path, *, concepts: int = 500) -> AsyncIterator[Six
 
 
 class _Opened:
-    def __init__(self, folder: Path, concepts: int) -> None:
+    def __init__(self, folder: Path, concepts: int, more: str) -> None:
         self._server = postgres_server()
-        self.six = Six(folder, self._server.__enter__(), concepts=concepts)
+        self.six = Six(folder, self._server.__enter__(), concepts=concepts, more=more)
         self.six.fill()
 
     def close(self) -> None:
@@ -219,19 +219,21 @@ class Plain:
         return self
 
     async def ask(self, identifier: str) -> int:
-        """How many rows the six have for a concept."""
-        loop = asyncio.get_running_loop()
-        blocking = (self._arms, self._readback, self._signals)
-        found = await asyncio.gather(
-            self._rows(
-                "SELECT facet, verdict, confidence, at FROM bench.judgments WHERE kind = $1 AND id = $2",
-                KIND,
-                identifier,
-            ),
-            self._rows("SELECT facet, signal, confidence, at FROM bench.learning WHERE judgment = $1", identifier),
-            *(loop.run_in_executor(self._threads, partial(each, identifier)) for each in blocking),
-        )
-        return sum(map(len, found)) + len(self._six.live[identifier])
+        """How many rows the six have for a concept, all asked at once."""
+        return sum(await asyncio.gather(*(self.of(name, identifier) for name in FACETS)))
+
+    async def of(self, source: str, identifier: str) -> int:
+        """How many rows one of them has."""
+        if source == "judgments":
+            query = "SELECT facet, verdict, confidence, at FROM bench.judgments WHERE kind = $1 AND id = $2"
+            return len(await self._rows(query, KIND, identifier))
+        if source == "learning":
+            query = "SELECT facet, signal, confidence, at FROM bench.learning WHERE judgment = $1"
+            return len(await self._rows(query, identifier))
+        if source == "patterns":
+            return len(self._six.live[identifier])
+        work = {"arms": self._arms, "readback": self._readback, "signals": self._signals}[source]
+        return len(await asyncio.get_running_loop().run_in_executor(self._threads, work, identifier))
 
     async def _rows(self, query: str, *values: str) -> list[asyncpg.Record]:
         assert self._pool is not None

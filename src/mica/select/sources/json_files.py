@@ -20,7 +20,8 @@ from mica.select.sources.live import Conditions
 from mica.select.sources.mapping import ROWS_TOLD_MAX, Told
 from mica.select.sources.tables import About, Around, Asking, DeclaredSource, Explained, SourceTable, Where, parts_of
 
-BYTES_MAX = 4_000_000  # decoding holds the interpreter for some 20 ms; more is for those who say so
+DOCUMENT_BYTES_MAX = 1_000_000  # decoding it holds the interpreter for some 10 ms; more is for those who say so
+LINES_BYTES_MAX = 4_000_000  # between two lines others have their turn
 SETTLED_NS = 2_000_000_000  # after its last change a file may change once more without a trace: the coarsest clocks
 DOCUMENTS_MAX = 16  # kept in mind by one source whose path depends on the concept
 NAME_CHARACTERS_MAX = 200  # of a part of a concept in a path; file systems take 255 bytes
@@ -35,7 +36,7 @@ class JsonTable(SourceTable, frozen=True, kw_only=True, tag="json"):
     path: FilePath
     select: Selector | None = None
     where: Conditions = msgspec.field(default_factory=dict)
-    bytes_max: Bytes = BYTES_MAX
+    bytes_max: Bytes = DOCUMENT_BYTES_MAX
 
 
 class JsonLinesTable(SourceTable, frozen=True, kw_only=True, tag="jsonl"):
@@ -43,7 +44,7 @@ class JsonLinesTable(SourceTable, frozen=True, kw_only=True, tag="jsonl"):
 
     path: FilePath
     where: Conditions = msgspec.field(default_factory=dict)
-    bytes_max: Bytes = BYTES_MAX
+    bytes_max: Bytes = LINES_BYTES_MAX
 
 
 class _Version(NamedTuple):
