@@ -33,7 +33,7 @@ from mica.observe.spool import SessionAnswer, Spools, hooks_folder
 from mica.store.space import space_of
 
 BARE = "python -I -S -c pass"
-FILES, TASKS = 400, 300
+FILES, TASKS, TAUGHT = 400, 300, 60
 LINES = 150  # of a file
 BEGIN = datetime(2026, 3, 2, tzinfo=UTC)
 PROMPT = "please mend the login of the cart: the page of the user shows a note twice after the mail was sent " * 2
@@ -68,7 +68,10 @@ class Stage:
             (self.project / path).parent.mkdir(parents=True, exist_ok=True)
             (self.project / path).write_text(text)
         subprocess.run([*git, "add", "-A"], check=True)
-        subprocess.run([*git, "commit", "-qm", "Begin"], check=True)
+        before = {
+            "GIT_COMMITTER_DATE": (BEGIN - timedelta(days=1)).isoformat()
+        }  # tasks are asked of files as they were
+        subprocess.run([*git, "commit", "-qm", "Begin"], check=True, env=os.environ | before)
 
     async def fill(self, chance: random.Random) -> None:
         """Tasks and commits to learn from, and what hooks look up of them."""
@@ -79,16 +82,13 @@ class Stage:
                 near = [self.paths[(place + step) % len(self.paths)] for step in range(1 + number % 6)]
                 words = [*near[0].removesuffix(".py").replace("/", "_").split("_"), *chance.choices(WORDS, k=8)]
                 at = BEGIN + timedelta(hours=number)
-                steps = [{"path": path, "operation": "read", "tokens": 900} for path in near]
-                memory.walk(" ".join(words), steps, session=f"s{number // 3}", at=at)
+                memory.walk(" ".join(words), searched(near), session=f"s{number // 3}", at=at)
                 commit = {"sha": f"{number:040x}", "subject": " ".join(words[:6]), "files": near, "renamed": []}
                 memory.emit("git.commit", commit, at=at, origin="imported")
             for number in range(4):  # the prompt that is answered: such a one was asked before, also in its session
                 at = BEGIN + timedelta(hours=TASKS + number)
-                memory.walk(
-                    PROMPT, [{"path": path, "operation": "read"} for path in self.paths[:4]], session="s1", at=at
-                )
-            await memory.learn_navigation(root=self.project)
+                memory.walk(PROMPT, searched(self.paths[:4]), session="s1", at=at)
+            await memory.learn_navigation(root=self.project, limit=TAUGHT)
             await memory.ingest()
             self.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text="The auth flow is in src/auth.py. " * 272))
 
@@ -115,6 +115,12 @@ class Stage:
         elif event == "Stop":
             told |= {"last_assistant_message": "All done. " * 100}
         return told
+
+
+def searched(paths: Sequence[str]) -> list[dict[str, object]]:
+    """A search, and what it led to."""
+    search: dict[str, object] = {"path": paths[0], "operation": "search", "tokens": 700}
+    return [search, *({"path": path, "operation": "read", "tokens": 900} for path in paths)]
 
 
 def cpu_ms(command: Sequence[str], payload: Mapping[str, object] | None, stage: Stage, *, folder: Path) -> float:

@@ -309,6 +309,7 @@ class Briefing(Gathering):
             from mica.inject import answers
 
             await answers.render(self.spools, settings=self._settings, brief=self.brief, receipt=self._receipt)
+            await self._stored()
             root = await self._worked_in()
             navigating = None if root is None else self._navigating(root)
             await answers.keep(self.spools, navigating, root=root, settings=self._settings, now=self._clock())

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PROMPT_CHARACTERS_MAX = 2_000  # of an earlier prompt: what it is about stands at its beginning
 PAIRED_FILES_MAX = 25  # a task that touched more says nothing of which belong together
 NEIGHBOURS_MAX = 60
+NEIGHBOURS_MORE = 40  # that may be there until they are cut: sorting after each task would cost more than learning it
 SHORT, LONG = 7.0, 50.0  # half-lives of recency and frequency, in tasks
 COMMITS_SHORT, COMMITS_LONG = 10.0, 200.0  # and in commits
 TASK_VOTES, COMMIT_VOTES = 15, 30  # the likest that vote
@@ -264,6 +265,6 @@ class Past:
             for other in files:
                 if other != path:
                     neighbours[other] = neighbours.get(other, 0.0) + 1
-            if len(neighbours) > NEIGHBOURS_MAX:
+            if len(neighbours) > NEIGHBOURS_MAX + NEIGHBOURS_MORE:
                 kept = sorted(neighbours.items(), key=lambda each: (-each[1], each[0]))[:NEIGHBOURS_MAX]
                 self._together[path] = dict(kept)
