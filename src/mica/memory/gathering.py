@@ -19,7 +19,6 @@ from mica.memory.wiring import check_budget
 from mica.model import SESSION_ENDED, Appended, Context, Event, EventId, EventQuery, Origin, Ref
 from mica.observe.context import Here
 from mica.select.fragments import GATHERED, PHI_INV_2, Concept, FragmentSource
-from mica.select.sources.registry import CHECK_S
 from mica.store.hot import Hot, Reads
 from mica.store.scheduling import Job
 from mica.walks import STARTED
@@ -40,6 +39,7 @@ REACTING_MAX = 89  # concepts that wait to be gathered again; beyond that whoeve
 SPOOLS_S = 0.1  # between two looks at what hooks have left
 AHEAD_S = 1.0  # nobody waits for what is gathered ahead
 JUDGED = "judgment.made"
+CHECK_S = 3.0  # for one source to say that it is there
 DEGRADED = "quality.degraded"  # says that what was told of a concept, or of all, is not good enough
 REACTIONS = frozenset([JUDGED, DEGRADED, STARTED, SESSION_ENDED])  # after which something is gathered at once
 

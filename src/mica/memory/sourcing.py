@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mica.llm.embeddings import Encoder
 from mica.memory.guiding import Guiding
 from mica.model import Clock, utc_now
-from mica.select.sources.registry import Sources
 from mica.settings import Settings
 from mica.store.protocol import Store
+
+if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
+    from mica.select.sources.registry import Sources
 
 
 class Sourcing(Guiding):
@@ -25,7 +28,9 @@ class Sourcing(Guiding):
         encoder: Encoder | None = None,
         hooks: Path | None = None,
     ) -> None:
-        self.sources = Sources(settings)  # first: what is wrong in the settings is said before anything begins
+        from mica.select.sources.registry import Sources
+
+        self.sources: Sources = Sources(settings)  # first: what is wrong in the settings is said before anything begins
         super().__init__(store, settings=settings, clock=clock, encoder=encoder, hooks=hooks)
 
     def register(

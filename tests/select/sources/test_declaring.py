@@ -11,6 +11,7 @@ import pytest
 
 import mica
 from mica.errors import InvalidSettings
+from mica.select.fragments import Concept
 from mica.select.sources.declaring import TABLES
 from mica.select.sources.registry import Sources
 from mica.select.sources.tables import driver_of
@@ -137,3 +138,16 @@ def test_the_tables_of_the_page_are_declared_as_written(tmp_path: Path) -> None:
     assert shown == set(TABLES)
     keys = {field.encode_name for table in TABLES.values() for field in msgspec.structs.fields(table)}
     assert {key for key in keys if f"`{key}`" not in page.read_text(encoding="utf-8")} == {"fragment"}
+
+
+def test_what_no_source_would_be_asked_with_is_explained_too(declare: Declare) -> None:
+    sources = declare(
+        '[sources.api]\ndriver = "http"\nurl = "http://host/{id}"\n'
+        '[sources.each]\ndriver = "json"\npath = "{id}.json"\n[sources.mine]\ndriver = "memory"\n'
+    )
+
+    asked = {each.source: each.asks for each in sources.explain(Concept("a", "b", ".."))}
+
+    assert asked["api"] == "nothing: '..' cannot be part of an address"
+    assert asked["each"].startswith("nothing: '..' cannot be part of a file's name")
+    assert asked["mine"] == "nothing registered yet"

@@ -147,7 +147,7 @@ class HttpSource(DeclaredSource):
 
     def explained(self, concept: Concept) -> Explained:
         sent = {f"header {each}": f"from ${variable}" for each, variable in self.table.headers_env.items()}
-        return self._explained(f"GET {self._url.of(concept).partition('?')[0]}", sent | self._where.of(concept))
+        return self.asked(f"GET {self._url.of(concept).partition('?')[0]}", sent | self._where.of(concept))
 
     async def check(self) -> str:
         """Whether the host answers at all; what it says depends on the concept."""

@@ -141,7 +141,7 @@ class FileSource(DeclaredSource):
         return read
 
     def explained(self, concept: Concept) -> Explained:
-        return self._explained(str(self._file(concept)), self._where.of(concept))
+        return self.asked(str(self._file(concept)), self._where.of(concept))
 
     async def check(self) -> str:
         if self._path.names:

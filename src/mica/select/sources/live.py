@@ -116,7 +116,7 @@ class MemorySource(LiveSource):
         return await self.called(thing, concept) if callable(thing) else thing
 
     def explained(self, concept: Concept) -> Explained:
-        return self._explained(self.place, self._where.of(concept))
+        return self.asked(self.place, self._where.of(concept))
 
     async def check(self) -> str:
         if not self._things:
@@ -162,7 +162,7 @@ class PythonSource(LiveSource):
         return found
 
     def explained(self, concept: Concept) -> Explained:
-        return self._explained(f"{self.table.entry}(concept)", {"concept": str(concept), **self._where.of(concept)})
+        return self.asked(f"{self.table.entry}(concept)", {"concept": str(concept), **self._where.of(concept)})
 
     async def check(self) -> str:
         await self._loaded()

@@ -236,9 +236,9 @@ class McpSource(DeclaredSource):
     def explained(self, concept: Concept) -> Explained:
         if self._resource is not None:
             uri = self._resource.of(concept, quoted=lambda part: quote(part, safe=""))
-            return self._explained(f"read {uri}", self._where.of(concept))
+            return self.asked(f"read {uri}", self._where.of(concept))
         arguments = {key: str(_filled(value, concept)) for key, value in self._arguments.items()}
-        return self._explained(f"call {self.table.tool}", arguments | self._where.of(concept))
+        return self.asked(f"call {self.table.tool}", arguments | self._where.of(concept))
 
     async def check(self) -> str:
         client = await asyncio.shield((await self._opened()).client)

@@ -267,7 +267,7 @@ class PostgresSource(DeclaredSource):
 
     def explained(self, concept: Concept) -> Explained:
         bound = {f"${number}": asking.of(concept) for number, asking in enumerate(self._parameters, start=1)}
-        return self._explained(self.table.query, bound)
+        return self.asked(self.table.query, bound)
 
     async def check(self) -> str:
         rows, _ = await self._asked("SELECT current_database()::text AS database, version() AS version", ())

@@ -19,7 +19,6 @@ from mica.settings import Settings
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.select.sources.tables import Explained
 
-CHECK_S = 3.0  # for one source to say that it is there
 CLOSE_S = 5.0  # for one source to end what it holds; a server that hangs must not keep a process from ending
 
 
@@ -155,11 +154,17 @@ class Sources:
         """What each source that covers a concept would be asked, those that are believed most first."""
         from mica.select.sources.tables import DeclaredSource
 
-        covering = [source for source in self if source.declared.knows(concept)]
-        asked = [source.explained(concept) for source in covering if isinstance(source, DeclaredSource)]
+        asked = []
+        for source in self:
+            if isinstance(source, DeclaredSource) and source.declared.knows(concept):
+                try:
+                    asked.append(source.explained(concept))
+                except (SourceFailed, ValueError) as error:  # a part of the concept that it would not be asked with
+                    reason = error.reason if isinstance(error, SourceFailed) else str(error)
+                    asked.append(source.asked(f"nothing: {reason}", {}))
         return sorted(asked, key=lambda each: (each.declared.rank, each.source))
 
-    async def health(self, *, timeout_s: float = CHECK_S) -> list[Health]:
+    async def health(self, *, timeout_s: float = 3.0) -> list[Health]:
         """Whether each source answers, all asked at once. None of them is waited for longer than the time."""
         return list(await asyncio.gather(*(self._checked(source, timeout_s) for source in self)))
 

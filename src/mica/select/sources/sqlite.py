@@ -187,7 +187,7 @@ class SqliteSource(DeclaredSource):
 
     def explained(self, concept: Concept) -> Explained:
         bound = {f"${number}": asking.of(concept) for number, asking in enumerate(self._parameters, start=1)}
-        return self._explained(self.table.query, bound)
+        return self.asked(self.table.query, bound)
 
     async def check(self) -> str:
         until = time.monotonic() + self.table.timeout_s

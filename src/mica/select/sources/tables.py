@@ -176,7 +176,8 @@ class DeclaredSource(ABC):
     async def close(self) -> None:
         """Release connections, threads and processes. Closing twice is fine."""
 
-    def _explained(self, asks: str, parameters: dict[str, str]) -> Explained:
+    def asked(self, asks: str, parameters: dict[str, str]) -> Explained:
+        """A question, with what is bound to it."""
         return Explained(
             source=self.name,
             driver=self.driver,
