@@ -12,6 +12,8 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mcp import Client
 from mcp.client.session import MessageHandlerFnT
 from mcp.client.sse import sse_client
@@ -479,6 +481,56 @@ async def test_what_is_no_message_is_refused_with_its_code(revision: str | None,
             answer = await caller.post("/mcp", content=body, headers=headers)
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), body[:40]
         assert (await caller.post("/mcp", **modern("tools/list"))).status_code == 200
+
+
+bodies = st.one_of(
+    st.binary(max_size=100),
+    st.builds(
+        lambda identifier, method, params: msgspec.json.encode(
+            {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
+        ),
+        st.sampled_from([None, 1, "a", 1.5, [], True]),
+        st.sampled_from(
+            "initialize ping server/discover tools/list tools/call prompts/get resources/read resources/subscribe "
+            "resources/unsubscribe notifications/cancelled no/such".split()
+        )
+        | st.none(),
+        st.dictionaries(
+            st.sampled_from("_meta name arguments uri protocolVersion capabilities requestId".split()),
+            st.sampled_from(
+                [META, "brief", "mark", "mica://crystals", "mica://crystals/\x00", {}, {"text": 7}, None, 7, []]
+            ),
+            max_size=4,
+        )
+        | st.sampled_from([None, 7, [], "x"]),
+    ),
+)
+sent_headers = st.fixed_dictionaries(
+    {name: st.just(value) for name, value in TYPES.items()},
+    optional={
+        "mcp-protocol-version": st.sampled_from(["2025-11-25", "2026-07-28", "1900-01-01", ""]),
+        "mcp-method": st.sampled_from(["tools/list", "tools/call", "ping", ""]),
+        "mcp-name": st.sampled_from(["brief", "mark", "=?base64?AA?=", ""]),
+        "mcp-session-id": st.sampled_from(["0" * 48, "", "x"]),
+        "last-event-id": st.sampled_from(["0/0", "9/9", "/", ""]),
+    },
+)
+
+
+@settings(max_examples=5)
+@given(st.lists(st.tuples(bodies, sent_headers), min_size=30, max_size=50))
+def test_nothing_that_is_sent_makes_the_server_fail(
+    home: Settings, tmp_path: Path, sent: list[tuple[bytes, dict[str, str]]]
+) -> None:
+    """TD-08: whatever comes is answered with a status of its own, never with a fault of ours."""
+
+    async def statuses() -> set[int]:
+        async with serving(tmp_path / "shop.db", home) as made, made.caller() as caller:
+            found = {(await caller.post("/mcp", content=body, headers=headers)).status_code for body, headers in sent}
+            assert (await caller.post("/mcp", **modern("tools/list"))).status_code == 200
+            return found
+
+    assert asyncio.run(statuses()) <= {200, 202, 400, 404}
 
 
 async def test_http_itself_must_be_spoken_well(served: Served) -> None:
