@@ -124,7 +124,7 @@ async def test_live_figures_count_what_can_be_seen(memory: mica.Memory) -> None:
     assert 0 < len(hits) < len(given)
     assert found.live.hit_rate == pytest.approx(len(hits) / len(given))
     assert found.live.recognised is not None
-    assert found.live.recognised > 0.5
+    assert 0.5 < found.live.recognised < 1  # nobody had walked there before the first of each kind
     assert found.live.session == "now"
     assert found.live.session_offers.offers <= 1
 

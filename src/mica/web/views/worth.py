@@ -42,7 +42,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 
     active_trails: int
     hit_rate: float | None  # of offers, that something of them was used; None while nothing was offered
-    recognised: float | None  # of the latest tasks, that they walked a known trail
+    recognised: float | None  # of the latest tasks, that they walked a trail which an earlier one had walked
     recognised_of: int
     session: str | None  # that goes on
     session_offers: Wasted
@@ -135,9 +135,12 @@ def live(events: Sequence[Event], walks: Sequence[Walk], trails: Sequence[Trail]
     session = going_on[-1].session if going_on else None
     own = [walk for walk in walks if session is not None and walk.session == session]
     all_offers = wasted(walks)
-    tasks = [walk.touched for walk in walks if len(walk.touched) >= FILES_MIN][-RECOGNISED_TASKS:]
-    known = [trail.paths for trail in trails if trail.state != "archived" and len(trail.paths) >= FILES_MIN]
-    recognised = sum(any(walked(paths, touched) >= COVERED for paths in known) for touched in tasks)
+    tasks = [walk for walk in walks if len(walk.touched) >= FILES_MIN][-RECOGNISED_TASKS:]
+    known = [trail for trail in trails if trail.state != "archived" and len(trail.paths) >= FILES_MIN]
+    recognised = sum(
+        any(trail.first_at < walk.at and walked(trail.paths, walk.touched) >= COVERED for trail in known)
+        for walk in tasks
+    )
     return Live(
         active_trails=sum(trail.state == "crystallized" for trail in trails),
         hit_rate=1 - all_offers.unused / all_offers.offers if all_offers.offers else None,
