@@ -21,6 +21,15 @@ TOKEN = "Bearer " + "s3cr" + "et-token"
 Reply = tuple[int, dict[str, str], bytes]
 
 
+class Quiet(ThreadingHTTPServer):
+    """A server that does not complain of clients that leave."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Stay quiet."""
+
+
 class Site:
     """A server on loopback whose pages a test sets. `asked` holds what was asked for, with its headers."""
 
@@ -53,8 +62,7 @@ class Site:
             def log_message(self, format: str, *args: object) -> None:
                 """Stay quiet."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-        self._server.daemon_threads = True
+        self._server = Quiet(("127.0.0.1", 0), Answering)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     @property
