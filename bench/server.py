@@ -315,7 +315,7 @@ class Follower(threading.Thread):
         while not self._stopping.is_set():
             with (
                 suppress(OSError, http.client.HTTPException),
-                closing(http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=2)) as connection,
+                closing(http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=30)) as connection,
             ):
                 headers = self._server.headers | {"Last-Event-ID": str(self.last)}
                 connection.request("GET", "/api/stream?bundle=minimal", headers=headers)

@@ -136,10 +136,18 @@ async def test_an_error_of_ours_tells_its_kind_and_facts(client: httpx2.AsyncCli
     assert problem["facts"] == {"reference": "12345"}
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "..", "a/b", "/etc/passwd", "shop.db", "nothing", "%2e"])
-async def test_no_name_of_a_space_leads_out_of_the_data_folder(client: httpx2.AsyncClient, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["../hidden", "../../etc/passwd", "..", "a/b", "/etc/passwd", "shop.db", "none", "%2e"]
+)
+async def test_no_name_of_a_space_leads_out_of_the_data_folder(
+    client: httpx2.AsyncClient, home: Settings, name: str
+) -> None:
     """U-09"""
-    read = await client.get("/api/sizes", params={"space": name})
+    async with mica.open(home.home / "hidden.db", settings=home) as memory:  # beside the folder of spaces
+        memory.mark("nobody is to see this")
+    (home.home / "spaces").mkdir(exist_ok=True)
+
+    read = await client.get("/api/events", params={"space": name})
 
     assert read.status_code == 404
     assert read.json()["type"] == "/problems/UnknownSpace"
