@@ -19,12 +19,12 @@ BACKLOG = 5 * BATCH_MAX
 
 
 class Flood:
-    """A store into which events come faster than it takes them, and how long the fold waited in between."""
+    """A store into which events come faster than it takes them. Who waits there for a time waits for ever."""
 
     def __init__(self, folder: Path) -> None:
         self.stored = 0
-        self.naps: list[float] = []
-        self.reached = asyncio.Event()
+        self.naps = 0
+        self.changed = asyncio.Event()
         self._folder = folder
 
     async def append(self, events: Sequence[Event]) -> Appended:
@@ -32,12 +32,13 @@ class Flood:
             self.journal.emit("more")
         self.stored += len(events)
         if self.stored >= BACKLOG:
-            self.reached.set()
+            self.changed.set()
         return Appended(stored=len(events))
 
-    async def nap(self, seconds: float) -> None:
-        self.naps.append(seconds)
-        await asyncio.Event().wait()  # for ever: what goes on did not wait
+    async def nap(self) -> None:
+        self.naps += 1
+        self.changed.set()
+        await asyncio.Event().wait()
 
     @asynccontextmanager
     async def folding(self) -> AsyncIterator[None]:
@@ -57,7 +58,13 @@ class Flood:
 @pytest.fixture
 def flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flood:
     flood = Flood(tmp_path)
+    sleep = asyncio.sleep
+
+    async def nap(seconds: float) -> None:
+        await (flood.nap() if seconds else sleep(0))
+
     monkeypatch.setattr(folding_module, "GATHER_S", 0)
+    monkeypatch.setattr(asyncio, "sleep", nap)
     return flood
 
 
@@ -67,27 +74,12 @@ async def test_a_backlog_beyond_its_limit_is_stored_without_a_pause(
     """The journal is bounded: above a limit storing comes before leaving time to others."""
     monkeypatch.setattr(folding_module, "HURRY_BYTES", 1)
     async with flood.folding():
-        async with asyncio.timeout(60):  # what would wait for ever fails after that
-            await flood.reached.wait()
-    assert flood.stored >= BACKLOG
+        await flood.changed.wait()
+    assert (flood.naps, flood.stored >= BACKLOG) == (0, True)
 
 
-async def test_below_the_limit_the_fold_takes_a_small_share_of_the_time(
-    flood: Flood, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_below_the_limit_the_fold_takes_a_small_share_of_the_time(flood: Flood) -> None:
     """What is emitted without a pause waits in segments; the fold takes one batch and leaves the rest of the time."""
-    slept = asyncio.Event()
-    sleep = asyncio.sleep
-
-    async def nap(seconds: float) -> None:
-        if seconds == 0:
-            return await sleep(0)
-        slept.set()
-        return await flood.nap(seconds)
-
-    monkeypatch.setattr(asyncio, "sleep", nap)
     async with flood.folding():
-        await slept.wait()
-    monkeypatch.undo()
-    assert flood.stored <= BATCH_MAX
-    assert len(flood.naps) == 1
+        await flood.changed.wait()
+    assert (flood.naps, flood.stored <= BATCH_MAX) == (1, True)
