@@ -42,6 +42,8 @@ def shop(server: Server) -> Iterator[Server]:
         CREATE SEQUENCE shop.numbers;
         CREATE FUNCTION shop.writes() RETURNS text LANGUAGE plpgsql AS
             $$ BEGIN DELETE FROM shop.judgments; RETURN 'done'; END $$;
+        CREATE FUNCTION shop.stubborn() RETURNS text LANGUAGE plpgsql AS $$ BEGIN LOOP
+            BEGIN PERFORM pg_sleep(600); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$;
         GRANT ALL ON SCHEMA shop TO {APP}; GRANT ALL ON ALL TABLES IN SCHEMA shop TO {APP};
         GRANT ALL ON ALL SEQUENCES IN SCHEMA shop TO {APP};
         """
@@ -250,6 +252,19 @@ async def test_a_cancelled_question_is_cancelled_on_the_server(opened: Opened, s
     async with asyncio.timeout(SOON_S):
         while await connected(shop):
             await asyncio.sleep(0)
+
+
+async def test_a_query_that_ignores_being_cancelled_is_ended_on_the_server(opened: Opened, shop: Server) -> None:
+    """TC-03: a request to cancel may be ignored, or come too early; nothing of ours goes on for ever."""
+    sources = opened("SELECT shop.stubborn() AS key -- pg_sleep", parameters="[]", timeout_s="60")
+    asking = asyncio.ensure_future(ask(sources, "shop"))
+    await until_sleeping(shop, 1)
+
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+    await until_sleeping(shop, 0)
 
 
 async def test_a_pool_that_is_used_up_is_named_and_recovers(shop: Server, declare: Declare) -> None:

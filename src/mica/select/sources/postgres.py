@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -54,6 +55,7 @@ class Server:
         self._dsn = dsn
         self._pool: Pool | None = None
         self._users = 0
+        self._called = f"mica {secrets.token_hex(8)}"  # by which its connections are told from others
         self._ending: set[asyncio.Task[None]] = set()
         self.place = _place(dsn.reveal())
 
@@ -81,6 +83,7 @@ class Server:
                 reset=_nothing_to_reset,
                 statement_cache_size=0,  # a pooler in transaction mode may give each transaction another process
                 timeout=CONNECT_S,
+                server_settings={"application_name": self._called},
             )
             await pool  # which connects nowhere yet
             self._pool = self._pool or pool
@@ -100,14 +103,34 @@ class Server:
         """Let others use a connection."""
         from mica.store.postgres_server import FAILURES, discard
 
+        process = connection.get_server_pid()
         try:
             async with asyncio.timeout(END_S):
                 await connection.execute("ROLLBACK")  # everything that was read, and set, ends with its transaction
-        except (*FAILURES, TimeoutError):
+        except FAILURES as error:
             discard(connection)
+            if isinstance(error, TimeoutError):
+                await self._end(process)
         if self._pool is not None:
             with suppress(*FAILURES, TimeoutError):  # then the pool has thrown the connection away
                 await self._pool.release(connection, timeout=END_S)
+
+    async def _end(self, process: int) -> None:
+        """End what a request to cancel did not: it may come before the query begins, and a function may ignore it."""
+        import asyncpg
+
+        from mica.store.postgres_server import FAILURES
+
+        with suppress(*FAILURES):  # the server is away, and so is what runs on it
+            other = await asyncpg.connect(self._dsn.reveal(), timeout=END_S, statement_cache_size=0)
+            try:
+                await other.execute(
+                    f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    f"WHERE pid = {process} AND application_name = '{self._called}'",  # a pooler makes numbers up
+                    timeout=END_S,
+                )
+            finally:
+                other.terminate()
 
     @property
     def is_full(self) -> bool:

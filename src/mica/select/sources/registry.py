@@ -19,7 +19,7 @@ from mica.settings import Settings
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.select.sources.tables import Explained
 
-CLOSE_S = 5.0  # for one source to end what it holds; a server that hangs must not keep a process from ending
+CLOSE_S = 10.0  # for one source to end what it holds; a server that hangs must not keep a process from ending
 
 
 class Tested(msgspec.Struct, frozen=True, kw_only=True):
