@@ -24,6 +24,7 @@ BEHIND = 0.999  # the best of the second asking beside the last that was kept
 TEACHERS = 10  # hits whose words are learned
 CLASS = 50  # hits among which a word is common or rare
 WORDS_MAX = 100  # of a hit: an answer of many pages would teach only its own words
+CHARACTERS_MAX = 20 * WORDS_MAX  # that are looked at for them
 LEARNED = 10  # words
 LEARNED_WEIGHT = 0.2  # of the best of them
 MEMBER_WEIGHT = 0.4
@@ -60,7 +61,7 @@ def broader(query: Query, hits: Sequence[Hit]) -> Query:
 def learned(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
     """The words that the best hits say more than the hits after them do, best first."""
     speakers = {term for hit in hits[:CLASS] if hit.mark.agent for term in terms(hit.mark.agent)}
-    said = [Counter(terms_of(words(hit.mark.text)[:WORDS_MAX])) for hit in hits[:CLASS]]
+    said = [Counter(terms_of(words(hit.mark.text[:CHARACTERS_MAX])[:WORDS_MAX])) for hit in hits[:CLASS]]
     common = Counter(term for counts in said for term in counts)
     taught: dict[str, float] = {}
     for hit, counts in zip(hits[:TEACHERS], said, strict=False):

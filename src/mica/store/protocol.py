@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol
 
@@ -384,22 +385,27 @@ def grouped(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[in
 def broken_lineage(events: Iterable[Event]) -> list[str]:
     """One sentence for every event whose parent is missing or does not fit."""
     refs: dict[str, Ref] = {}
-    children: list[Event] = []
-    for event in events:
-        refs[event.id] = event.ref
-        children.append(msgspec.structs.replace(event, body=b""))
-    problems = []
-    for event in children:
-        parent = refs.get(event.parent_id) if event.parent_id else None
-        if event.parent_id and parent is None:
-            problems.append(
-                f"event {event.id} (position {event.position}) names a parent that is not here: {event.parent_id}"
-            )
+    early: list[Event] = []  # children that came before their parents
+    problems: list[tuple[int, str]] = []
+
+    def check(event: Event, parent: Ref | None) -> None:
         try:
             check_lineage(event, parent)
         except InvalidEvent as error:
-            problems.append(str(error))
-    return problems
+            problems.append((event.position or 0, str(error)))
+
+    for event in events:
+        refs[event.id] = event.ref
+        if event.parent_id is None or event.parent_id in refs:
+            check(event, None if event.parent_id is None else refs[event.parent_id])
+        else:
+            early.append(msgspec.structs.replace(event, body=b""))
+    for event in early:
+        if event.parent_id not in refs:
+            missing = f"event {event.id} (position {event.position}) names a parent that is not here: {event.parent_id}"
+            problems.append((event.position or 0, missing))
+        check(event, refs.get(event.parent_id or ""))
+    return [told for _, told in sorted(problems, key=itemgetter(0))]
 
 
 def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[int, dict[str, int]]) -> list[str]:
