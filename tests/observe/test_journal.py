@@ -284,6 +284,12 @@ def test_what_interrupts_an_emit_that_looks_for_its_turn_does_not_wait_for_it() 
             inner.append(journal.emit("inner"))
             return timedelta(0)
 
+        def dst(self, _: datetime | None) -> None:
+            return None
+
+        def tzname(self, _: datetime | None) -> None:
+            return None
+
     def interrupt(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_name == "waited":
             sys.setprofile(None)
