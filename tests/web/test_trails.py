@@ -7,8 +7,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.web.conftest import Calling
 
 from mica.model import EventQuery
+from mica.web.access import Access
 from mica.web.house import House
 
 
@@ -40,7 +42,7 @@ async def test_a_trail_is_made_found_loaded_and_reported(
     loaded = await posted(client, "/trails/load", name="login", budget_tokens=500)
     used = await posted(client, "/trails/track", name="nav:login", outcome="success", tokens=321)
     listed = (await client.get("/api/trails")).json()["trails"]
-    shown = (await client.get("/api/trails/login")).json()
+    one = (await client.get("/api/trails/login")).json()
     metrics = (await client.get("/api/trails/metrics")).json()
     told = (await client.get("/metrics")).text
 
@@ -49,13 +51,45 @@ async def test_a_trail_is_made_found_loaded_and_reported(
     assert "line 3 of the login" in loaded["text"]
     assert loaded["tokens"] <= 500
     assert [each["name"] for each in listed] == ["nav:login"]
-    assert (shown["runs"], shown["successes"]) == (1, 1)
+    assert (one["runs"], one["successes"]) == (1, 1)
     assert metrics["trails"] == 1
     assert 'crystal_load_duration_seconds_count{crystal_name="nav:login"} 1' in told
     memory = await house.memory()
     uses = await memory.events(EventQuery(names=("trail.used",)))
     assert {event.id: event.data["tokens"] for event in uses}[used["event"]] == 321
     assert len(uses) == 2
+
+
+@pytest.mark.parametrize("space", ["shop", "other"])
+async def test_who_may_write_to_a_space_reads_no_files_beside_its_tree(
+    calling: Calling, access: Access, house: House, project: Path, tmp_path: Path, space: str
+) -> None:
+    """A session says where it works; what a token of one space says does not open the server's disk to it."""
+    await house.memory("other", make=True)
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "plans.md").write_text("The plans that nobody told\n")
+    started = {"name": "session.started", "session": "s1", "data": {"cwd": str(private)}}
+    async with calling(access.tokens.make("guest", spaces=[space])[0]) as guest:
+        await posted(guest, "/events", events=[started])
+        await posted(guest, "/trails", slug="plans", places=[{"path": "plans.md"}])
+        refused = await guest.post("/api/trails/load", json={"name": "plans"})
+        places = (await guest.get("/api/navigate", params={"task": "the plans that nobody told"})).json()
+
+    assert refused.status_code == 422
+    assert "not of this space" in refused.json()["detail"]
+    assert (places["places"], list(places["missing"])) == ([], ["files"])
+
+
+async def test_a_space_of_no_session_is_not_shown_the_tree_of_the_servers_own(
+    calling: Calling, access: Access, house: House, project: Path
+) -> None:
+    await house.memory("other", make=True)
+    async with calling(access.tokens.make("guest", spaces=["other"])[0]) as guest:
+        await posted(guest, "/trails", slug="login", places=[{"path": "src/login.py"}])
+
+        assert (await guest.post("/api/trails/load", json={"name": "login"})).status_code == 422
+        assert (await guest.get("/api/navigate", params={"task": "the login"})).json()["places"] == []
 
 
 async def test_walks_of_other_orchestrators_become_hot_trails_once(client: httpx2.AsyncClient) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from datetime import time as clock_time
 from functools import cached_property
@@ -17,6 +17,7 @@ from mica.llm.prices import prices
 from mica.memory.crystallizing import Crystallizing
 from mica.model import (
     Appended,
+    Event,
     EventQuery,
 )
 from mica.store.scheduling import Job
@@ -42,6 +43,10 @@ TAUGHT_DAILY = 60  # tasks that a day's evolution learns from: some seconds, als
 
 class Guiding(Crystallizing):
     """A memory that knows the way."""
+
+    # Whether files of a directory may be read, where those who write here may be others than those whose files they
+    # are: a server decides it. Without a judge, whoever writes has these files anyway.
+    is_ours: Callable[[Path], bool] | None = None
 
     def _jobs(self) -> list[Job]:
         jobs = super()._jobs()
@@ -100,8 +105,13 @@ class Guiding(Crystallizing):
 
     async def _worked_in(self) -> Path | None:
         """The working tree of the latest session; None where there was none, or it is not here."""
-        latest = latest_directory(await self.events(EventQuery(names=(STARTED,), limit=1)))
+        latest = self._latest_tree(await self.events(EventQuery(names=(STARTED,), limit=1)))
         return None if latest is None else self._folder(latest)
+
+    def _latest_tree(self, events: Iterable[Event]) -> Path | None:
+        """Where the latest session of these worked, if that may be looked at."""
+        found = latest_directory(events)
+        return found if found is None or self.is_ours is None or self.is_ours(found) else None
 
     async def directory(self) -> Path | None:
         """The working tree that this space speaks of: where its latest session worked; without any, the current one.
@@ -110,8 +120,10 @@ class Guiding(Crystallizing):
         """
         here = space_of(Path.cwd(), home=self._settings.home)
         started = await self.events(EventQuery(names=(STARTED,), limit=1))
-        if not started or str(here.file) == self.location:
+        if str(here.file) == self.location:
             return here.root
+        if not started:
+            return here.root if self.is_ours is None or self.is_ours(here.root) else None
         return await self._worked_in()
 
     async def learn_git(self, *, root: Path | None = None, limit: int = COMMITS_MAX) -> Appended:
@@ -144,7 +156,7 @@ class Guiding(Crystallizing):
         if self._kept is None:
             return 0
         events = await self.events(EventQuery(names=WALKED, limit=WALKED_EVENTS))
-        where = latest_directory(events) if root is None else self._folder(root)
+        where = self._latest_tree(events) if root is None else self._folder(root)
         file = learned_file(self._kept, space=self._store.space)
         learned, taught = await asyncio.to_thread(
             relearned,
@@ -219,7 +231,7 @@ class Guiding(Crystallizing):
         from mica.select.navigation.rewalking import rewalked
 
         events = await self.events(EventQuery(names=WALKED, limit=WALKED_EVENTS))
-        where = latest_directory(events) if root is None else root
+        where = self._latest_tree(events) if root is None else root
         return await asyncio.to_thread(
             rewalked, events, where, render=offer, prices=prices(), latest=latest, on_progress=on_progress
         )

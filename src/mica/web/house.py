@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -74,9 +75,11 @@ class House:
             if name not in self._open:
                 if len(self._open) >= self._open_max:
                     raise InvalidInput(f"{self._open_max} spaces are open already; start another server for {name!r}")
-                self._open[name] = await self._opening(
+                opened = await self._opening(
                     self._place(name, make=make), settings=self.settings, must_exist=not make and name != self.default
                 )
+                opened.is_ours = partial(self._is_tree, name)
+                self._open[name] = opened
             return self._open[name]
 
     async def close(self) -> None:
@@ -86,6 +89,15 @@ class House:
             for memory in self._open.values():
                 stack.push_async_callback(memory.close)
             self._open.clear()
+
+    def _is_tree(self, name: str, directory: Path) -> bool:
+        """Whether a directory is the working tree of a space: by its name, or the one that the server was started in.
+
+        Sessions say where they work, and whoever may write to a space can say so: files elsewhere are not theirs.
+        """
+        tree = space_of(directory, home=self.settings.home)
+        started = space_of(Path.cwd(), home=self.settings.home)
+        return tree.name == name or (name == self.default and tree.name == started.name)
 
     def _place(self, name: str, *, make: bool) -> Path | str:
         """Where a space is kept. A name is never taken as a path: one of those that are there, or a plain word."""

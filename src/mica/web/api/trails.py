@@ -171,12 +171,11 @@ async def search_trails(memory: Memory, asked: SearchAsked) -> Choices:
 @API.post("/trails/load", tag="trails", timed=True)
 async def load_trail(memory: Memory, asked: LoadAsked) -> LoadedTrail:
     """What a trail's files say now, within a budget; records that it was used."""
-    root = await memory.directory()
+    shown, root = await memory.trails.show(asked.name), await memory.directory()
     if root is None:
         raise InvalidInput(
-            f"the files of {asked.name!r} are not on this machine; read the trail and load them where they are"
+            f"the files of {asked.name!r} are not on this machine, or not of this space; load them where they are"
         )
-    shown = await memory.trails.show(asked.name)
     loaded = await memory.trails.load(shown.key, root=root, budget_tokens=asked.budget_tokens, outcome=asked.outcome)
     return LoadedTrail(
         name=shown.name, text=loaded.text, tokens=loaded.tokens, drifted=loaded.drifted, left_out=loaded.left_out
