@@ -149,9 +149,11 @@ async def trail(memory: Memory, asked: TrailAsked) -> TrailOut:
 
 @API.post("/trails", tag="trails")
 async def create_trail(memory: Memory, asked: NewTrail) -> Made:
-    """Make a trail by hand, crystallized at once."""
+    """Make a trail by hand, crystallized at once. Where the files are on this machine, the lines must be there."""
     steps = [_step(place) for place in asked.places]
-    made = await memory.trails.create(asked.slug, steps, description=asked.description, shape=asked.shape)
+    made = await memory.trails.create(
+        asked.slug, steps, description=asked.description, shape=asked.shape, root=await memory.directory()
+    )
     return _made(trail_document(made))
 
 
