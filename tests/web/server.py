@@ -68,7 +68,7 @@ def web_server_at(
         is_up.set()
         await server.serve([listening])
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),), name="mica-test-server", daemon=True)
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), name="served-for-tests", daemon=True)
     thread.start()
     assert is_up.wait(STARTED_S)
     try:
