@@ -265,7 +265,7 @@ class Collecting:
             breaker.failed(_told(error))
             raise SourceFailed(name, _told(error)) from error
         breaker.succeeded()
-        missing = said.missing if isinstance(said, Partial) else ""
+        missing = _harmless(said.missing) if isinstance(said, Partial) else ""
         if len(fragments) > source.declared.fragments_max:
             cut = f"more than {source.declared.fragments_max} fragments; the first are used"
             fragments, missing = fragments[: source.declared.fragments_max], missing or cut
@@ -303,22 +303,31 @@ def _checked(declared: Declared, said: object) -> tuple[Fragment, ...]:
         if not isinstance(each, Fragment):
             raise SourceFailed(declared.name, f"it gave a {type(each).__name__}, not a fragment")
         fragments.append(each if each.source == declared.name else msgspec.structs.replace(each, source=declared.name))
-    texts = "\n".join([text for each in fragments for text in (each.text, each.value) if isinstance(text, str)])
+    texts = "\n".join([text for each in fragments for text in _texts(each).values()])
     if redact(texts) == texts:  # nearly always, and at once for all of them
         return tuple(fragments)
     return tuple(
-        msgspec.structs.replace(
-            each, text=redact(each.text), value=redact(each.value) if isinstance(each.value, str) else each.value
-        )
+        msgspec.structs.replace(each, **{name: redact(text) for name, text in _texts(each).items()})
         for each in fragments
     )
 
 
+def _texts(fragment: Fragment) -> dict[str, str]:
+    """All that somebody wrote, whether a reader is shown it or finds it in a receipt."""
+    value = {"value": fragment.value} if isinstance(fragment.value, str) else {}
+    return {"key": fragment.key, "text": fragment.text, "locator": fragment.locator, **value}
+
+
 def _told(error: BaseException) -> str:
     if isinstance(error, SourceFailed):
-        return error.reason[:REASON_CHARACTERS_MAX]
-    said = str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}"
-    return said[:REASON_CHARACTERS_MAX]
+        return _harmless(error.reason)
+    return _harmless(str(error) if isinstance(error, MicaError) else f"{type(error).__name__}: {error}")
+
+
+def _harmless(reason: str) -> str:
+    """Why something is missing, without secrets and in UTF-8: drivers say what they were given."""
+    said = reason[: 4 * REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode()
+    return redact(said)[:REASON_CHARACTERS_MAX]
 
 
 def _error(flight: asyncio.Task[Kept]) -> str | None:
