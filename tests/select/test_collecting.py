@@ -516,3 +516,58 @@ async def test_closing_leaves_no_task_and_closes_every_source(home: Settings) ->
 
     assert asyncio.all_tasks() == before
     assert (hung.is_closed, app.is_closed) == (True, True)
+
+
+# -- Whatever a source says ----------------------------------------------------------------------------------------
+
+
+async def test_a_secret_is_in_nothing_that_is_told_or_kept(memory: Memory, clock: HandClock) -> None:
+    """Neither as a key or locator, nor in why a source failed or what it lacks."""
+    secret = "ghp_" + "a1B2" * 9
+    failing = Told("failing")
+    failing.error = RuntimeError(f"refused {secret}")
+    named = Fragment(key=f"password {secret}", text="is set", at=clock(), source="?", locator=f"row {secret}")
+    lacking = Partial([fragment(1, at=clock())], missing=f"line 3 is {secret}")
+    for source in (failing, Shaped([named], "named"), Shaped(lacking, "lacking")):
+        memory.sources.add(source)
+
+    answer = await memory.defrag(CONCEPT)
+    told = await memory.brief("port", concept=CONCEPT)
+
+    assert set(answer.missing) == {"failing", "lacking"}
+    assert "password" in answer.injection
+    recorded = await memory.events(EventQuery(names=("defrag", "brief")))
+    assert secret not in f"{answer} {told} {recorded}"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"value": 10**400, "is_estimate": True},
+        {"value": [1]},
+        {"text": "half \ud800"},
+        {"key": "half \ud800"},
+        {"locator": None},
+        {"sources": None},
+    ],
+    ids=["number", "value", "text", "key", "locator", "sources"],
+)
+async def test_a_fragment_that_is_none_costs_only_its_source(
+    home: Settings, clock: HandClock, wrong: dict[str, object]
+) -> None:
+    """Nothing that a program states is raised into a turn, also where two state the same."""
+
+    def stated(_: Concept) -> list[Fragment]:
+        given: dict[str, object] = {"key": "port", "text": "8080", "at": clock(), "source": "?"}
+        return [Fragment(**given | wrong)]  # type: ignore[arg-type]  # the fault itself
+
+    async with mica.open(":memory:", settings=home, clock=clock) as memory:
+        memory.sources.add(Told("sound"))
+        memory.register("one", stated)
+        memory.register("other", stated)
+
+        answer = await memory.defrag(CONCEPT)
+        told = await memory.brief(concept=CONCEPT)
+
+    assert set(answer.missing) == set(told.missing) == {"one", "other"}
+    assert [each.source for each in answer.fragments] == ["sound"]

@@ -37,6 +37,7 @@ ID_CHARACTERS_MAX = 500  # of an id: a path or an address; longer ones are conte
 KEY_CHARACTERS_MAX = 500
 TEXT_CHARACTERS_MAX = 20_000  # of a fragment; a reader is shown some 200 of them, and `mica why` all
 FRAGMENTS_MAX = 1_000  # from one source for one concept, whatever it declares
+NUMBER_BITS_MAX = 1_023  # of a whole number; longer ones are no floats, and numbers of sources are compared as such
 
 _WORD = re.compile(rf"[\w.-]{{1,{DOMAIN_CHARACTERS_MAX}}}")
 
@@ -103,10 +104,30 @@ def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
 Value = str | int | float | bool | None
 
 
+def is_text(value: object) -> bool:
+    """Whether this is a text that can be kept and shown: half of a surrogate pair cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def is_value(value: object) -> bool:
+    """Whether sources can be compared by this."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return value.bit_length() <= NUMBER_BITS_MAX
+    return value is None or is_text(value)
+
+
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     """One source's statement about a concept. Its text is data for the reader, never an instruction.
 
-    Raises InvalidInput when it is not whole: a time without a zone, a confidence outside of 0 to 1, no key.
+    Raises InvalidInput when it is not whole: a time without a zone, a confidence outside of 0 to 1, no key, a text that
+    UTF-8 has no bytes for.
     """
 
     key: str  # what it is a statement about: fragments of one key agree or conflict
@@ -122,20 +143,24 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[EventId, ...] = ()  # the events that it rests on, of mica's own
 
     def __post_init__(self) -> None:
-        self._check(bool(self.key.strip()) and len(self.key) <= KEY_CHARACTERS_MAX, "key", self.key)
-        self._check(len(self.text) <= TEXT_CHARACTERS_MAX, "text", self.text)
+        self._check(is_text(self.key) and 1 <= len(self.key.strip()) <= KEY_CHARACTERS_MAX, "key", self.key)
+        self._check(is_text(self.text) and len(self.text) <= TEXT_CHARACTERS_MAX, "text", self.text)
         self._check(0 <= self.confidence <= 1, "confidence", self.confidence)
-        self._check(not isinstance(self.value, float) or math.isfinite(self.value), "value", self.value)
+        self._check(is_value(self.value), "value", self.value)
+        self._check(is_text(self.locator), "locator", self.locator)
+        self._check(isinstance(self.sources, tuple) and all(map(is_text, self.sources)), "sources", self.sources)
         for what, at in (("at", self.at), ("valid_from", self.valid_from), ("valid_until", self.valid_until)):
             self._check(at is None or at.tzinfo is not None, what, at)
 
     def _check(self, holds: bool, what: str, value: object) -> None:  # noqa: FBT001 - read as a sentence
         if not holds:
             allowed = {
-                "key": f"1 to {KEY_CHARACTERS_MAX} characters",
-                "text": f"at most {TEXT_CHARACTERS_MAX:,} characters",
+                "key": f"1 to {KEY_CHARACTERS_MAX} characters that UTF-8 has",
+                "text": f"at most {TEXT_CHARACTERS_MAX:,} characters that UTF-8 has",
                 "confidence": "a number from 0 to 1",
-                "value": "a number that is finite",
+                "value": "a text, a truth value, or a number that is finite",
+                "locator": "a text",
+                "sources": "a tuple of events",
             }
             wanted = allowed.get(what, "a time with a zone")
             raise InvalidInput(f"a fragment of {self.source!r:.60} has the {what} {value!r:.60}; give {wanted}")

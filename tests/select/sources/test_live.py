@@ -339,3 +339,14 @@ async def test_a_thousand_questions_leave_no_thread(sources: Sources) -> None:
         if thread.name == "mica-source":
             thread.join(30)
     assert threading.active_count() <= before
+
+
+async def test_a_number_that_nothing_can_be_compared_with_costs_its_row(home: Settings) -> None:
+    """Python refuses to write a number of 5,000 digits; other rows are told."""
+    async with mica.open(":memory:", settings=home) as memory:
+        memory.register("app", [{"key": "one", "value": 10**5_000}, {"key": "other", "value": 2**70}])
+
+        answer = await memory.defrag("app:setting:x")
+
+    assert [each.value for each in answer.fragments] == [2**70]
+    assert "more than 300 digits" in answer.missing["app"]

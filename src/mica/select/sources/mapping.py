@@ -12,13 +12,15 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from mica.errors import InvalidInput
-from mica.select.fragments import KEY_CHARACTERS_MAX, PHI_INV, Concept, Fragment, Value
+from mica.select.fragments import KEY_CHARACTERS_MAX, PHI_INV, Concept, Fragment, Value, is_value
 
 TEXT_CHARACTERS_MAX = 2_000  # about 500 tokens, ten times what a fragment should cost; what is longer is cut
 REFERENCES_MAX = 8  # from one `$ref` to the next; more are a circle, or no document for people
 UNSTATED_CONFIDENCE = PHI_INV  # where a source states none: as much as a claim that nobody else makes may show
 SECONDS_MAX = 100_000_000_000  # above it a number is taken for milliseconds: the year 5138
 ROWS_TOLD_MAX = 3  # of those that cannot be used
+
+LONG_NUMBER = "a value is a number of more than 300 digits, which no other can be compared with; make a text of it"
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
@@ -274,15 +276,19 @@ def as_text(value: object) -> str:
             raise Unusable(f"a value cannot be shown: {error}") from error
     if isinstance(value, bytes | bytearray | memoryview):
         raise Unusable("a value is bytes; let the query make a text of it")
+    if isinstance(value, int) and not is_value(value):
+        raise Unusable(LONG_NUMBER)
     return as_text(str(value))
 
 
 def as_value(value: object) -> Value:
     """A value as sources are compared by it. Raises Unusable for a number that is none."""
-    if value is NOTHING or value is None or isinstance(value, bool | int):
+    if value is NOTHING or value is None or isinstance(value, bool):
         return None if value is NOTHING else value  # type: ignore[return-value]  # what is left of the union
     if isinstance(value, Decimal):
         value = int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+    if isinstance(value, int) and not is_value(value):
+        raise Unusable(LONG_NUMBER)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise Unusable(f"its value is {value}, which is no number to compare")
