@@ -26,6 +26,12 @@ async def test_health_needs_no_token_and_everything_else_does(calling: Calling) 
     assert "mica token make" in refused.json()["detail"]
 
 
+@pytest.mark.parametrize("path", ["/healthy", "/health/more", "/enterprise", "/enter/", "/static"])
+async def test_a_path_that_begins_as_an_open_one_needs_a_token(calling: Calling, path: str) -> None:
+    async with calling() as client:
+        assert (await client.get(path)).status_code == 401
+
+
 async def test_a_wrong_token_opens_nothing(calling: Calling) -> None:
     async with calling("mica_wrong") as client:
         assert (await client.get("/anything")).status_code == 401

@@ -28,7 +28,8 @@ from mica.web.tokens import LAST_DAYS, Token, Tokens
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 STORE = "/api/store/"
-OPEN = ("/health", "/enter", "/static/")  # what needs no token: nothing of any space is there
+OPEN = frozenset({"/health", "/enter"})  # what needs no token, besides files: nothing of any space is there
+FILES = "/static/"
 KEY_S = 600.0  # that a link works before anybody has used it
 KEYS_MAX = 1_000
 SEEN_MAX = 10_000  # callers whose pace is remembered
@@ -152,7 +153,7 @@ class Guard:
             token = access.token(headers)
         except MicaError as error:
             return await answered(of_error(error))(scope, receive, send)
-        is_open = scope["path"].startswith(OPEN)
+        is_open = scope["path"] in OPEN or scope["path"].startswith(FILES)
         wait_s = 0.0 if is_open and token is None else access.wait_s(token, peer)
         if wait_s:
             return await _refuse(
