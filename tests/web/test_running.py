@@ -138,6 +138,20 @@ def test_too_many_requests_are_told_to_wait(tmp_path: Path) -> None:
         assert asked("guessed") == [401, 401, -429, -429, -429]
 
 
+def test_nobody_is_another_caller_by_saying_so(tmp_path: Path) -> None:
+    """Whoever guesses tokens is slowed down by its own address, not by the one that it writes in a header."""
+    with web_server_at(tmp_path, limits=Limits(refusals_per_s=0.001, refusals_burst=2)) as server:
+        told = []
+        for number in range(5):
+            headers = {"authorization": "Bearer guessed", "x-forwarded-for": f"10.0.0.{number}"}
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(urllib.request.Request(f"{server.base}/api/sizes", headers=headers))
+            with refused.value as error:
+                told.append(error.code)
+
+    assert told == [401, 401, 429, 429, 429]
+
+
 def test_a_port_that_is_taken_is_told_with_the_next_step(tmp_path: Path) -> None:
     with closing(bound("127.0.0.1", 0, home=tmp_path)) as other:
         port = other.getsockname()[1]

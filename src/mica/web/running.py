@@ -129,6 +129,7 @@ class Serving(uvicorn.Server):
                 log_config=None,
                 access_log=False,  # it would write queries, and with them the keys of links
                 server_header=False,
+                proxy_headers=False,  # anybody can write them: a caller is who is connected
                 h11_max_incomplete_event_size=HEADERS_BYTES_MAX,
                 limit_concurrency=CONNECTIONS_MAX,
                 timeout_keep_alive=KEEP_ALIVE_S,
