@@ -93,6 +93,18 @@ async def test_a_space_of_no_session_is_not_shown_the_tree_of_the_servers_own(
         assert (await guest.get("/api/navigate", params={"task": "the login"})).json()["places"] == []
 
 
+async def test_no_trail_of_another_space_is_named_by_the_metrics(
+    client: httpx2.AsyncClient, calling: Calling, access: Access, house: House, project: Path
+) -> None:
+    await house.memory("other", make=True)
+    await posted(client, "/trails", slug="secret-merger", places=[{"path": "src/login.py"}])
+    await posted(client, "/trails/load", name="secret-merger")
+    async with calling(access.tokens.make("guest", spaces=["other"])[0]) as guest:
+        assert "secret-merger" not in (await guest.get("/metrics")).text
+
+    assert "secret-merger" in (await client.get("/metrics")).text
+
+
 async def test_walks_of_other_orchestrators_become_hot_trails_once(client: httpx2.AsyncClient) -> None:
     """A-11, A-34: told twice is told once; what was walked often is detected and can be crystallized."""
     steps = [{"path": "src/login.py", "operation": "read"}, {"path": "src/page.py", "operation": "edit"}]

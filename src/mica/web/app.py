@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -55,7 +56,7 @@ def application(house: House, *, access: Access, extra: Sequence[BaseRoute] = ()
     app.state.house = house
     app.state.access = access
     app.state.tails = Tails()
-    app.state.loads = Durations()  # how long loading trails took
+    app.state.loads = defaultdict(Durations)  # how long loading trails took, by the id of their space
     return app
 
 

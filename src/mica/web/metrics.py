@@ -58,7 +58,7 @@ async def metrics(request: Request) -> Response:
     space = space_of(request)
     access: Access = request.app.state.access
     tails: Tails = request.app.state.tails
-    loads: Durations = request.app.state.loads
+    loads: Durations = request.app.state.loads[memory.space]
     lines = [
         *await _space(memory, {"space": space}),
         *await _trails(memory, house_of(request).settings.trails),

@@ -108,7 +108,7 @@ def _endpoint(by_method: Mapping[str, Operation]) -> Callable[[Request], Awaitab
         else:
             told = await operation.does(*given)
         if operation.timed:
-            request.app.state.loads.observe(getattr(told, "name", ""), time.perf_counter() - began)
+            request.app.state.loads[memory.space].observe(getattr(told, "name", ""), time.perf_counter() - began)
         return document(request, told)
 
     return endpoint
