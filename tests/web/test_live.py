@@ -12,7 +12,7 @@ import httpx2
 import pytest
 import websockets
 from tests.web.server import WebServer, web_server_at
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import mica
 from mica.settings import Settings
@@ -271,3 +271,20 @@ async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path, monkeypat
                 async for line in lines:  # it ends
                     assert line.data is None
             assert (await client.get("/api/sizes")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "said", [{"do": "query", "id": "q"}, {"do": "stats", "id": "s"}, {"do": "subscribe", "id": "x"}]
+)
+async def test_the_gateway_answers_nobody_whose_token_is_revoked(tmp_path: Path, said: dict[str, str]) -> None:
+    with web_server_at(tmp_path) as server:
+        address = f"{server.base.replace('http', 'ws')}/api/gateway"
+        headers = {"authorization": f"Bearer {server.token}"}
+        async with websockets.connect(address, additional_headers=headers) as socket:
+            await socket.send(json.dumps({"do": "stats", "id": "before"}))
+            assert json.loads(await socket.recv())["position"] == 0
+            Tokens(mica.load_settings({"HOME": str(tmp_path)}).home).revoke("tests")
+            await socket.send(json.dumps(said))
+
+            with pytest.raises(ConnectionClosed, match="revoked"):
+                await socket.recv()

@@ -28,6 +28,7 @@ from mica.web.problems import Problem, answered, of_error, problem
 RETRY_MS = 1_000  # after which a browser connects again
 SUBSCRIPTIONS_MAX = 50  # of one WebSocket
 LAST_ID = "last-event-id"
+REVOKED = "the token was revoked"
 
 
 class StreamAsked(Which, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -201,7 +202,11 @@ class _Gateway:
         async with asyncio.TaskGroup() as group:
             try:
                 while True:
-                    await self._answer(await self._socket.receive_text(), group)
+                    said = await self._socket.receive_text()
+                    if not is_welcome(self._socket):
+                        await self._socket.close(1008, REVOKED)
+                        break
+                    await self._answer(said, group)
             except (WebSocketDisconnect, KeyError):  # gone, or bytes in place of text
                 pass
             finally:
@@ -252,7 +257,7 @@ class _Gateway:
             async with aclosing(self._tail.batches(said.query(limit=None), after=begin)) as batches:
                 async for _, events in batches:
                     if not events and not is_welcome(self._socket):
-                        await self._socket.close(1008, "the token was revoked")
+                        await self._socket.close(1008, REVOKED)
                     for event in events:
                         told = {"id": said.id, "position": event.position, "event": event_document(event, fields)}
                         await self._send(told)
