@@ -412,7 +412,7 @@ async def events(response: httpx2.Response) -> AsyncIterator[tuple[str, dict[str
 async def test_a_stream_that_nobody_knows_cannot_be_read_on(served: Served) -> None:
     async with served.caller(accept="text/event-stream") as caller:
         session = await opened(caller)
-        for last in ("9/1", "0/x", "nonsense"):
+        for last in ("9/1", "0/x", "nonsense", "0/" + "9" * 5_000):
             answer = await caller.get("/mcp", headers={"mcp-session-id": session, "last-event-id": last})
             assert answer.status_code == 404
             assert "begin anew" in answer.json()["error"]["message"]

@@ -344,3 +344,12 @@ async def test_who_is_refused_reads_why_as_a_page_and_programs_as_a_document(
     assert "script-src 'self'" in person.headers["content-security-policy"]
     assert program.headers["content-type"] == "application/problem+json"
     assert (missing.status_code, "Nothing is here" in missing.text, "<b>" in missing.text) == (404, True, False)
+
+
+@pytest.mark.parametrize("after", ["9" * 5_000, str(2**70), "-1", "²", "nonsense"])
+async def test_an_impossible_position_shows_the_latest(client: httpx2.AsyncClient, house: House, after: str) -> None:
+    (await house.memory()).mark("the only one")
+
+    found = await client.get("/events/rows", params={"after": after})
+
+    assert (found.status_code, "the only one" in found.text) == (200, True)

@@ -32,6 +32,7 @@ from mica.memory import Memory
 BODY_BYTES_MAX = 16 * 2**20  # as a line on standard input
 SESSIONS_MAX = 1_000  # of the older era; the one that was idle longest goes, and its client begins anew
 SESSION_IDLE_S = 3_600.0  # without a request and without a stream that is read
+DIGITS_MAX = 15  # of a message's number in a stream
 STREAMS_MAX = 100  # of a session, for reading on; the oldest that are over go first
 
 SESSION, REVISION, LAST = "mcp-session-id", "mcp-protocol-version", "last-event-id"
@@ -258,8 +259,8 @@ class Endpoint:
         name, after = "0", 0
         if (last := request.headers.get(LAST)) is not None:
             name, _, number = last.partition("/")
-            if name not in session.streams or not number.isdecimal():
-                raise Turned(404, f"there is no stream to read on after {last!r}; begin anew")
+            if name not in session.streams or not number.isdecimal() or len(number) > DIGITS_MAX:
+                raise Turned(404, f"there is no stream to read on after {last[:60]!r}; begin anew")
             after = int(number)
         elif session.standing.is_read:
             raise Turned(409, "this session has such a stream already")

@@ -12,6 +12,8 @@ from mica.web.asking import memory_of
 from mica.web.pages.rendering import page, render
 from mica.web.views import events as view
 
+DIGITS_MAX = 15  # of a position: a log has no more events
+
 
 def routes() -> list[BaseRoute]:
     return [
@@ -37,7 +39,7 @@ async def rows(request: Request) -> Response:
     if before:
         tail = await view.older(memory, asked, before=EventId(before))
         return render(request, "parts/rows.html", tail=tail, asked=asked, is_new=False)
-    is_new = after.isdecimal()
+    is_new = after.isascii() and after.isdecimal() and len(after) <= DIGITS_MAX
     tail = await (view.later(memory, asked, after=int(after)) if is_new else view.latest(memory, asked))
     headers = {"mica-position": str(tail.position)}
     return render(request, "parts/rows.html", headers=headers, tail=tail, asked=asked, is_new=is_new)
