@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from weakref import WeakValueDictionary
 
 from mica.errors import InvalidInput, UnknownSpace
 from mica.memory import Memory, Opening
@@ -40,7 +41,8 @@ class House:
         self._opening = opening
         self._open_max = open_max
         self._open: dict[str, Memory] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        # Only while somebody waits: names of spaces that are not there may be asked for without end.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._is_closed = False
 
     @property
