@@ -115,15 +115,16 @@ def cohere(
             continue
         claims = _claims(order)
         duplicates += len(order) - len(claims)
-        valid = [claim for claim in claims if _validity(claim[0], now) == 0]
-        agreements.append(_agreement(claims[0], valid, ranks, now))
-        if (blended := _blended(valid, ranks, now)) is not None:
+        won, *others = claims.values()
+        valid = {said: claim for said, claim in claims.items() if _validity(claim[0], now) == 0}
+        agreements.append(_agreement(valid, ranks, now))
+        if (blended := _blended(list(valid.values()), ranks, now)) is not None:
             stated.append(blended)
-            losing = [claim for claim in claims if _validity(claim[0], now) > 0]
+            losing = [claim for said, claim in claims.items() if said not in valid]
         else:
-            stated.append(_stated(claims[0], now))
-            losing = claims[1:]
-        conflicts += [_conflict(claim, claims[0][0], ranks, now) for claim in losing]
+            stated.append(_stated(won, now))
+            losing = others
+        conflicts += [_conflict(claim, won[0], ranks, now) for claim in losing]
     once = _said_once(stated, ranks)
     shown = _chosen(once, limit)
     return Coherent(
@@ -188,26 +189,27 @@ def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple
     )
 
 
-def _claims(order: Sequence[Fragment]) -> list[list[Fragment]]:
-    """Those that say the same, together, each in their order; what is valid and what is not are two claims."""
+def _claims(order: Sequence[Fragment]) -> dict[str, list[Fragment]]:
+    """Those that say the same, together, by what they say, each in their order: the first of them is the best."""
     found: dict[str, list[Fragment]] = {}
     for each in order:
         found.setdefault(_said(each), []).append(each)
-    return list(found.values())
+    return found
 
 
-def _agreement(
-    won: Sequence[Fragment], valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now: datetime
-) -> float:
-    """K-23: the share of the weight of all valid claims that agrees; towards an even chance where one source speaks."""
-    said = _said(won[0])
+def _agreement(valid: Mapping[str, Sequence[Fragment]], ranks: Mapping[str, int], now: datetime) -> float:
+    """K-23: the share of the weight of all valid claims that agrees with the first of them.
+
+    It goes towards an even chance where one source speaks.
+    """
+    won = next(iter(valid))
     weights = {
-        (each.source, _said(each)): weight(ranks[each.source], each.confidence)
-        for claim in valid
+        (each.source, said): weight(ranks[each.source], each.confidence)
+        for said, claim in valid.items()
         for each in reversed(claim)  # the surest word of each source counts, once
         if _validity(each, now) == 0
     }
-    agreeing = math.fsum(each for (_, what), each in weights.items() if what == said)
+    agreeing = math.fsum(each for (_, said), each in weights.items() if said == won)
     share = agreeing / math.fsum(weights.values())
     is_alone = len({source for source, _ in weights}) == 1
     return min(share, ALONE * share + (1 - ALONE) / 2) if is_alone else share
@@ -304,23 +306,21 @@ def _events(claim: Iterable[Fragment]) -> tuple[EventId, ...]:
 
 def _said_once(stated: Sequence[Stated], ranks: Mapping[str, int]) -> list[Stated]:
     """Statements without those that repeat the words of another about another key; their origins are not lost."""
-    found: dict[str, Stated] = {}
-    short: list[Stated] = []
-    in_order = sorted(stated, key=lambda each: _standing(each, ranks))
-    for each in in_order:
-        if each.text.count(" ") < SENTENCE_BLANKS:  # "ok" says something else of every key
-            short.append(each)
+    once: list[Stated] = []
+    places: dict[str, int] = {}  # in `once`, of what was said in these words
+    for each in sorted(stated, key=lambda each: _standing(each, ranks)):
+        is_short = each.text.count(" ") < SENTENCE_BLANKS  # "ok" says something else of every key
+        place = len(once) if is_short else places.setdefault(_folded(each.text), len(once))
+        if place == len(once):
+            once.append(each)
             continue
-        words = _folded(each.text)
-        first = found.setdefault(words, each)
-        if first is each:
-            continue
-        found[words] = msgspec.structs.replace(
+        first = once[place]
+        once[place] = msgspec.structs.replace(
             first,
             origins=tuple(sorted({*first.origins, *each.origins})),
             sources=tuple(dict.fromkeys([*first.sources, *each.sources])),
         )
-    return sorted([*found.values(), *short], key=lambda each: _standing(each, ranks)) if short else list(found.values())
+    return once
 
 
 def _standing(stated: Stated, ranks: Mapping[str, int]) -> tuple[object, ...]:

@@ -303,7 +303,8 @@ def _checked(declared: Declared, said: object) -> tuple[Fragment, ...]:
         if not isinstance(each, Fragment):
             raise SourceFailed(declared.name, f"it gave a {type(each).__name__}, not a fragment")
         fragments.append(each if each.source == declared.name else msgspec.structs.replace(each, source=declared.name))
-    texts = "\n".join([text for each in fragments for text in _texts(each).values()])
+    written = [text for each in fragments for text in (each.key, each.text, each.locator, each.value)]
+    texts = "\n".join([text for text in written if isinstance(text, str)])
     if redact(texts) == texts:  # nearly always, and at once for all of them
         return tuple(fragments)
     return tuple(

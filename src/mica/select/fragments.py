@@ -116,6 +116,8 @@ def is_text(value: object) -> bool:
 
 def is_value(value: object) -> bool:
     """Whether sources can be compared by this."""
+    if type(value) is str:
+        return value.isascii() or is_text(value)
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, int):
@@ -143,6 +145,22 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[EventId, ...] = ()  # the events that it rests on, of mica's own
 
     def __post_init__(self) -> None:
+        if (
+            type(self.key) is type(self.text) is type(self.locator) is str
+            and self.key.isascii()
+            and self.text.isascii()
+            and self.locator.isascii()
+            and self.key.strip()
+            and len(self.key) <= KEY_CHARACTERS_MAX
+            and len(self.text) <= TEXT_CHARACTERS_MAX
+            and 0 <= self.confidence <= 1
+            and is_value(self.value)
+            and type(self.at) is datetime
+            and self.at.tzinfo is not None
+            and self.sources == ()
+            and self.valid_from is None is self.valid_until
+        ):
+            return  # nearly always; what follows finds what is wrong
         self._check(is_text(self.key) and 1 <= len(self.key.strip()) <= KEY_CHARACTERS_MAX, "key", self.key)
         self._check(is_text(self.text) and len(self.text) <= TEXT_CHARACTERS_MAX, "text", self.text)
         self._check(0 <= self.confidence <= 1, "confidence", self.confidence)

@@ -11,7 +11,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import lru_cache
 from hashlib import blake2b
+from itertools import takewhile
 
 import msgspec
 
@@ -86,7 +88,7 @@ class Replies:
         self._writer = own  # who writes the events of this process
         self._kept: OrderedDict[Key, Kept] = OrderedDict()  # the latest used last
         self._characters = 0
-        self._notes: deque[tuple[Change, str]] = deque(maxlen=NOTES_MAX)
+        self._notes: deque[tuple[Change, str]] = deque(maxlen=NOTES_MAX)  # in the order of their ticks
         self._names: dict[str, bool] = {}
         self._declared: dict[str, Declared] = {}
         self._unsaved: dict[Key, Reply] = {}
@@ -176,9 +178,8 @@ class Replies:
 
     def keep(self, declared: Declared, concept: Concept, kept: Kept) -> None:
         """Keep a reply, here and soon in the store."""
-        if any(
-            change.tick > kept.tick and _touches(change, pattern, declared, concept) for change, pattern in self._notes
-        ):
+        since = takewhile(lambda note: note[0].tick > kept.tick, reversed(self._notes))
+        if any(_touches(change, pattern, declared, concept) for change, pattern in since):
             kept = msgspec.structs.replace(kept, is_old=True)  # it happened while the source was asked
         key = declared.name, concept
         self._put(key, kept)
@@ -265,13 +266,14 @@ class Replies:
             await self._store.save_replies(current, generation=generation)
 
 
+@lru_cache(maxsize=256)
 def fingerprint(declared: Declared) -> str:
     """How a source is declared, in short: a reply of one that was declared otherwise is another's."""
     return blake2b(msgspec.json.encode(declared), digest_size=8).hexdigest()
 
 
 def _characters(kept: Kept) -> int:
-    return sum(len(each.text) for each in kept.fragments)
+    return sum([len(each.text) for each in kept.fragments])
 
 
 def _touches(change: Change, pattern: str, declared: Declared, concept: Concept) -> bool:

@@ -23,9 +23,7 @@ ROWS_TOLD_MAX = 3  # of those that cannot be used
 LONG_NUMBER = "a value is a number of more than 300 digits, which no other can be compared with; make a text of it"
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-
-
-_PLAIN = frozenset([str, int, float, bool, type(None), datetime, Decimal])
+_SPECIAL = re.compile(r"concept$|@name$|.*\.", re.DOTALL)  # a place that is no column, or a path into one
 
 
 class _Nothing:
@@ -33,6 +31,7 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
+_PLAIN = frozenset([str, int, float, bool, type(None), datetime, Decimal, _Nothing])
 
 
 class Unusable(ValueError):
@@ -59,6 +58,8 @@ class Template:
             else:
                 self._parts.append((True, found[1].strip()))
         self._add(text[at:])
+        is_column = len(self._parts) == 1 and self._parts[0][0] and not _SPECIAL.match(self._parts[0][1])
+        self._column = self._parts[0][1] if is_column else None  # of a template that is one column and nothing else
 
     def _add(self, text: str) -> None:
         if text:
@@ -71,6 +72,11 @@ class Template:
 
     def filled(self, row: Row) -> object:
         """The text with what the row has in its places; NOTHING when it lacks one of them."""
+        columns = row.columns
+        if self._column is not None and type(columns) is dict and "$ref" not in columns:  # nearly always
+            found = columns.get(self._column, NOTHING)
+            if type(found) in _PLAIN:
+                return found
         if len(self._parts) == 1 and self._parts[0][0]:
             return row.look(self._parts[0][1])
         said = []
@@ -188,26 +194,28 @@ class Saying:
         return Told(tuple(said), (f"{'; '.join(wrong[:ROWS_TOLD_MAX])}{more}",) if wrong else ())
 
     def _fragment(self, row: Row, *, now: datetime, at: datetime | None, place: str) -> Fragment:
-        key = self._filled("key", row)
-        if key is NOTHING or key is None or not as_text(key).strip():
+        found = self._filled("key", row)
+        key = "" if found is NOTHING else as_text(found).strip()
+        if not key:
             raise Unusable(f'it has no key{_columns(row)}; say which column is one: key = "{{column}}"')
         value = as_value(self._filled("value", row))
-        text = self._filled("text", row)
-        if text is NOTHING or text is None:
-            text = f"{as_text(key)}: {as_text(value)}" if value is not None else NOTHING
-        if text is NOTHING or not as_text(text).strip():
+        found = self._filled("text", row)
+        if found is NOTHING or found is None:
+            text = f"{key}: {as_text(value)}" if value is not None else ""
+        else:
+            text = as_text(found)
+        if not text or text.isspace():
             raise Unusable(f'it has no text{_columns(row)}; say what is shown: text = "{{column}}"')
-        valid_from, valid_until = (self._time(name, row) for name in ("valid_from", "valid_until"))
         locator = self._filled("locator", row)
         return Fragment(
-            key=_cut(as_text(key).strip(), KEY_CHARACTERS_MAX),
-            text=_cut(as_text(text), TEXT_CHARACTERS_MAX),
+            key=_cut(key, KEY_CHARACTERS_MAX),
+            text=_cut(text, TEXT_CHARACTERS_MAX),
             value=value,
             is_estimate=self._is_estimate and isinstance(value, int | float) and not isinstance(value, bool),
             confidence=self._confidence(row),
             at=self._time("at", row) or at or now,
-            valid_from=valid_from,
-            valid_until=valid_until,
+            valid_from=self._time("valid_from", row),
+            valid_until=self._time("valid_until", row),
             source=self._source,
             locator=place if locator is NOTHING or locator is None else as_text(locator),
         )
@@ -262,7 +270,7 @@ def _columns(row: Row) -> str:
 def as_text(value: object) -> str:
     """A value as a reader is shown it."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if value is None or value is NOTHING:
         return ""
     if isinstance(value, bool):
@@ -283,6 +291,8 @@ def as_text(value: object) -> str:
 
 def as_value(value: object) -> Value:
     """A value as sources are compared by it. Raises Unusable for a number that is none."""
+    if type(value) is str:
+        return _cut(as_text(value), TEXT_CHARACTERS_MAX)
     if value is NOTHING or value is None or isinstance(value, bool):
         return None if value is NOTHING else value  # type: ignore[return-value]  # what is left of the union
     if isinstance(value, Decimal):
@@ -298,6 +308,8 @@ def as_value(value: object) -> Value:
 
 def as_time(value: object, name: str) -> datetime:
     """A time of any kind as an aware one; what has no zone is UTC. Raises Unusable."""
+    if type(value) is datetime and value.tzinfo is UTC:
+        return value
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value.strip())

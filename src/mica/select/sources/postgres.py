@@ -103,13 +103,14 @@ class Server:
         """Let others use a connection."""
         from mica.store.postgres_server import FAILURES, discard
 
-        process = connection.get_server_pid()
+        process = None
         try:
+            process = connection.get_server_pid()  # which a server that went away has taken back
             async with asyncio.timeout(END_S):
                 await connection.execute("ROLLBACK")  # everything that was read, and set, ends with its transaction
         except FAILURES as error:
             discard(connection)
-            if isinstance(error, TimeoutError):
+            if isinstance(error, TimeoutError) and process is not None:
                 await self._end(process)
         if self._pool is not None:
             with suppress(*FAILURES, TimeoutError):  # then the pool has thrown the connection away
