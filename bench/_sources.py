@@ -1,6 +1,8 @@
 """Six real sources and what each knows: PostgreSQL twice, SQLite, a JSON file, a file of lines, and a live object.
 
 Every concept has 54 fragments, of which some say the same thing in other words: the six agree, or do not, on `facet 0`.
+Both tables of PostgreSQL hold a history, of which the latest version of each row is asked for: `judgments` by an index,
+`learning` by a field of a JSON document, with an index or, as in many an application, without one.
 `Plain` asks the same by hand, as an application would without mica: drivers, `asyncio.gather`, nothing else.
 """
 
@@ -25,13 +27,18 @@ KIND = "code_review"
 FACETS = {"judgments": 12, "learning": 12, "arms": 10, "readback": 8, "signals": 6, "patterns": 6}  # 54 for a concept
 VERDICTS = ("HOWL", "WAG", "GROWL", "BARK")
 SETTLED_S = 1_700_000_000  # a time long ago: a file that has just changed is read each time
+JUDGMENTS = """SELECT DISTINCT ON (number) facet, verdict, confidence, at
+    FROM bench.judgments WHERE kind = $1 AND id = $2 ORDER BY number, at DESC"""
+LEARNING = """SELECT DISTINCT ON (number) learned ->> 'facet' AS facet, learned ->> 'signal' AS signal,
+        (learned ->> 'confidence')::float8 AS confidence, at
+    FROM bench.learning WHERE learned ->> 'judgment' = $1 ORDER BY number, at DESC"""
 TABLES = """
 [sources.judgments]
 driver = "postgres"
 dsn_env = "BENCH_DSN"
 concepts = ["judgment:*"]
 rank = 10
-query = "SELECT facet, verdict, confidence, at FROM bench.judgments WHERE kind = $1 AND id = $2 ORDER BY number"
+query = '''JUDGMENTS'''
 parameters = ["{type}", "{id}"]
 fragment = { key = "{facet}", value = "{verdict}", confidence = "{confidence}", at = "{at}" }
 invalidated_by = ["judgment.*"]
@@ -41,7 +48,7 @@ driver = "postgres"
 dsn_env = "BENCH_DSN"
 concepts = ["judgment:*"]
 rank = 11
-query = "SELECT facet, signal, confidence, at FROM bench.learning WHERE judgment = $1 ORDER BY number"
+query = '''LEARNING'''
 fragment = { key = "{facet}", value = "{signal}", confidence = "{confidence}", at = "{at}" }
 invalidated_by = ["judgment.*"]
 
@@ -83,13 +90,15 @@ rank = 30
 class Six:
     """The sources, filled for a number of concepts. `settings` declare them; `register` adds the live object."""
 
-    def __init__(self, folder: Path, server: Server, *, concepts: int, more: str = "") -> None:
+    def __init__(self, folder: Path, server: Server, *, concepts: int, versions: int = 1, more: str = "") -> None:
         self.server = server
+        self._versions = versions  # of each row in PostgreSQL
         self.folder = folder
         self.identifiers = [f"r{number:05}" for number in range(concepts)]
         self.live = {each: _rows(each, "patterns") for each in self.identifiers}
         file = folder / "sources.toml"
-        file.write_text(TABLES + more, encoding="utf-8")
+        tables = TABLES.replace("JUDGMENTS", JUDGMENTS).replace("LEARNING", LEARNING)
+        file.write_text(tables + more, encoding="utf-8")
         home = {"HOME": str(folder), "MICA_CONFIG": str(file), "MICA_SEMANTIC": "off"}
         self.settings: Settings = load_settings({**home, "BENCH_DSN": server.dsn()})
 
@@ -114,15 +123,23 @@ class Six:
         connection = await asyncpg.connect(self.server.dsn(), statement_cache_size=0)
         try:
             await connection.execute(
-                "UPDATE bench.judgments SET verdict = $2, at = now() WHERE id = $1 AND number = 0", identifier, verdict
+                "INSERT INTO bench.judgments VALUES ($1, $2, 0, 'facet 0', $3, 0.52, now())", KIND, identifier, verdict
             )
+        finally:
+            await connection.close()
+
+    async def drop_index(self) -> None:
+        """From now on every question to `learning` reads the whole table."""
+        connection = await asyncpg.connect(self.server.dsn(), statement_cache_size=0)
+        try:
+            await connection.execute("DROP INDEX bench.learned")
         finally:
             await connection.close()
 
     def fill(self) -> None:
         """Make the tables and files."""
         rows = {name: [row for each in self.identifiers for row in _rows(each, name)] for name in FACETS}
-        asyncio.run(_fill_postgres(self.server, rows))
+        asyncio.run(_fill_postgres(self.server, rows, versions=self._versions))
         with closing(sqlite3.connect(self.folder / "arms.db")) as connection:
             connection.execute("PRAGMA journal_mode = wal")
             connection.execute("CREATE TABLE arms (task TEXT, arm TEXT, mean REAL, confidence REAL, at TEXT)")
@@ -150,7 +167,7 @@ def _rows(identifier: str, source: str) -> list[dict[str, object]]:
     return rows
 
 
-async def _fill_postgres(server: Server, rows: Mapping[str, list[dict[str, object]]]) -> None:
+async def _fill_postgres(server: Server, rows: Mapping[str, list[dict[str, object]]], *, versions: int) -> None:
     connection = await asyncpg.connect(server.dsn(), statement_cache_size=0)
     try:
         await connection.execute(
@@ -158,24 +175,33 @@ async def _fill_postgres(server: Server, rows: Mapping[str, list[dict[str, objec
             CREATE TABLE bench.judgments
                 (kind text, id text, number int, facet text, verdict text, confidence float8, at timestamptz);
             CREATE TABLE bench.learning
-                (judgment text, number int, facet text, signal text, confidence float8, at timestamptz)"""
+                (number int, learned jsonb, at timestamptz)"""
         )
         judged = [
             (KIND, row["id"], number % FACETS["judgments"], row["facet"], row["verdict"], row["confidence"], row["at"])
             for number, row in enumerate(rows["judgments"])
         ]
         learned = [
-            (row["id"], number % FACETS["learning"], row["facet"], row["verdict"], row["confidence"], row["at"])
+            (
+                number % FACETS["learning"],
+                json.dumps(
+                    {"judgment": row["id"], "facet": row["facet"], "signal": row["verdict"], "confidence": 0.52}
+                ),
+                row["at"],
+            )
             for number, row in enumerate(rows["learning"])
         ]
         await connection.executemany(
             "INSERT INTO bench.judgments VALUES ($1, $2, $3, $4, $5, $6, ($7::text)::timestamptz)", judged
         )
-        await connection.executemany(
-            "INSERT INTO bench.learning VALUES ($1, $2, $3, $4, $5, ($6::text)::timestamptz)", learned
-        )
+        await connection.executemany("INSERT INTO bench.learning VALUES ($1, $2, ($3::text)::timestamptz)", learned)
         await connection.execute(
-            """CREATE INDEX ON bench.judgments (kind, id); CREATE INDEX ON bench.learning (judgment);
+            f"""INSERT INTO bench.judgments SELECT kind, id, number, facet, 'HOWL', 0.3, at - version * interval '1 day'
+                FROM bench.judgments, generate_series(1, {versions - 1}) AS version;
+            INSERT INTO bench.learning SELECT number, learned, at - version * interval '1 day'
+                FROM bench.learning, generate_series(1, {versions - 1}) AS version;
+            CREATE INDEX ON bench.judgments (kind, id);
+            CREATE INDEX learned ON bench.learning ((learned ->> 'judgment'));
             ANALYZE bench.judgments; ANALYZE bench.learning"""
         )
     finally:
@@ -183,9 +209,9 @@ async def _fill_postgres(server: Server, rows: Mapping[str, list[dict[str, objec
 
 
 @asynccontextmanager
-async def six_sources(folder: Path, *, concepts: int = 500, more: str = "") -> AsyncIterator[Six]:
+async def six_sources(folder: Path, *, concepts: int = 500, versions: int = 1, more: str = "") -> AsyncIterator[Six]:
     """A server of its own and everything filled; all of it goes with the block. `more` are other tables to declare."""
-    opened = await asyncio.to_thread(_Opened, folder, concepts, more)
+    opened = await asyncio.to_thread(_Opened, folder, concepts, versions, more)
     try:
         yield opened.six
     finally:
@@ -193,9 +219,9 @@ async def six_sources(folder: Path, *, concepts: int = 500, more: str = "") -> A
 
 
 class _Opened:
-    def __init__(self, folder: Path, concepts: int, more: str) -> None:
+    def __init__(self, folder: Path, concepts: int, versions: int, more: str) -> None:
         self._server = postgres_server()
-        self.six = Six(folder, self._server.__enter__(), concepts=concepts, more=more)
+        self.six = Six(folder, self._server.__enter__(), concepts=concepts, versions=versions, more=more)
         self.six.fill()
 
     def close(self) -> None:
@@ -225,11 +251,9 @@ class Plain:
     async def of(self, source: str, identifier: str) -> int:
         """How many rows one of them has."""
         if source == "judgments":
-            query = "SELECT facet, verdict, confidence, at FROM bench.judgments WHERE kind = $1 AND id = $2"
-            return len(await self._rows(query, KIND, identifier))
+            return len(await self._rows(JUDGMENTS, KIND, identifier))
         if source == "learning":
-            query = "SELECT facet, signal, confidence, at FROM bench.learning WHERE judgment = $1"
-            return len(await self._rows(query, identifier))
+            return len(await self._rows(LEARNING, identifier))
         if source == "patterns":
             return len(self._six.live[identifier])
         work = {"arms": self._arms, "readback": self._readback, "signals": self._signals}[source]
