@@ -25,6 +25,7 @@ class Flood:
         self.stored = 0
         self.naps = 0
         self.changed = asyncio.Event()
+        self.loop: asyncio.AbstractEventLoop | None = None  # of the fold: other threads have their own
         self._folder = folder
 
     async def append(self, events: Sequence[Event]) -> Appended:
@@ -42,6 +43,7 @@ class Flood:
 
     @asynccontextmanager
     async def folding(self) -> AsyncIterator[None]:
+        self.loop = asyncio.get_running_loop()
         folding = Folding(self.append, self._folder)
         self.journal = Journal(self._folder, space="test", base=Here(), clock=None, wake=folding.wake)
         for _ in range(BACKLOG):
@@ -61,7 +63,8 @@ def flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flood:
     sleep = asyncio.sleep
 
     async def nap(seconds: float) -> None:
-        await (flood.nap() if seconds else sleep(0))
+        is_folds = asyncio.get_running_loop() is flood.loop
+        await (flood.nap() if seconds and is_folds else sleep(seconds))
 
     monkeypatch.setattr(folding_module, "GATHER_S", 0)
     monkeypatch.setattr(asyncio, "sleep", nap)
