@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 
@@ -12,11 +13,12 @@ import pytest
 
 import mica
 from mica import EventQuery, Memory
-from mica.errors import InvalidInput, SourceFailed
+from mica.errors import InvalidInput, SourceFailed, StoreUnavailable
 from mica.select.breaker import FAILURES_MAX
 from mica.select.fragments import Concept, Declared, Fragment, Partial, Value
-from mica.select.replies import FIBONACCI, ttl_s
+from mica.select.replies import FIBONACCI, NOTES_MAX, ttl_s
 from mica.settings import Settings
+from mica.store.ephemeral import EphemeralStore
 from mica.testing import HandClock
 
 CONCEPT = "judgment:code_review:abc123"
@@ -498,6 +500,110 @@ async def test_a_purge_reaches_what_was_kept_of_sources(address: str, home: Sett
         await first.defrag(CONCEPT)
         assert len(sources[0].asked) == 2
         await until(second, sources[1], len(sources[1].asked) + 1)
+
+
+async def test_what_is_judged_first_is_told_at_once(memory: Memory) -> None:
+    """C-15: also in a space that had no judgment when it was asked before."""
+    assert (await memory.defrag(CONCEPT)).fragments == ()
+
+    memory.judge(CONCEPT, "accept", confidence=0.9)
+
+    assert [each.text for each in (await memory.defrag(CONCEPT)).fragments] == ["accept"]
+
+
+async def test_whoever_asks_after_an_event_gets_no_answer_from_before_it(memory: Memory) -> None:
+    """K-24: the event wins, also while somebody who asked earlier still waits."""
+    app = Told("app", 1, invalidated_by=("deploy.done",))
+    app.gate.clear()
+    memory.sources.add(app)
+    early = asyncio.ensure_future(memory.defrag(CONCEPT))
+    while not app.asked:
+        await asyncio.sleep(0)
+
+    memory.emit("deploy.done", {})
+    late = asyncio.ensure_future(memory.defrag(CONCEPT))
+    while len(app.asked) < 2 and not late.done():
+        await asyncio.sleep(0)
+    app.gate.set()
+    await asyncio.gather(early, late)
+
+    assert len(app.asked) == 2
+    assert "app" in (await memory.defrag(CONCEPT)).cached
+
+
+async def test_an_answer_from_before_a_purge_is_not_kept(memory: Memory) -> None:
+    """U-08: it may say what was purged."""
+    app = Told("app")
+    app.gate.clear()
+    memory.sources.add(app)
+    early = asyncio.ensure_future(memory.defrag(CONCEPT))
+    while not app.asked:
+        await asyncio.sleep(0)
+    secret = memory.mark("the code word is Ararat")
+
+    await memory.purge(ids=[secret.id])
+    app.gate.set()
+    await early
+
+    assert "app" not in (await memory.defrag(CONCEPT)).cached
+    assert len(app.asked) == 2
+
+
+async def test_an_event_counts_however_many_came_after_it(address: str, home: Settings, clock: HandClock) -> None:
+    """K-24: who cannot know any more whether a reply of another process is old takes it for old."""
+    here, there = (Told("app", invalidated_by=("deploy.*",)) for _ in range(2))
+    async with mica.open(address, settings=home, clock=clock) as first:
+        first.sources.add(here)
+        await first.defrag(CONCEPT)
+    async with mica.open(address, settings=home, clock=clock) as second:
+        second.sources.add(there)
+        await second.defrag("a:b:other")
+        second.emit("deploy.done", {"concept": CONCEPT})
+        for number in range(NOTES_MAX):
+            second.emit("deploy.done", {"concept": f"a:b:{number}"})
+        await second.events(EventQuery(limit=1))
+
+        async with asyncio.timeout(10):
+            await until(second, there, 2)
+
+    assert there.asked[-1] == Concept.parse(CONCEPT).id
+
+
+async def test_a_store_that_is_back_is_asked_again_though_whoever_tried_it_was_cancelled(home: Settings) -> None:
+    """C-22: a breaker lets the next one try."""
+
+    class Away(EphemeralStore):
+        is_away = False
+        gate = asyncio.Event()
+
+        async def last_position(self) -> int:
+            await self.gate.wait()
+            if self.is_away:
+                raise StoreUnavailable("it is away")
+            return await super().last_position()
+
+    store = Away()
+    store.gate.set()
+    async with AsyncExitStack() as held:
+        memory = Memory(store, settings=home)
+        held.push_async_callback(memory.close)
+        memory.sources.add(Told("app"))
+        store.is_away = True
+        while "left alone" not in (await memory.defrag(CONCEPT)).missing.get("log", ""):
+            await asyncio.sleep(0)
+        store.is_away = False
+        store.gate.clear()
+        while True:
+            trying = asyncio.ensure_future(memory.defrag(CONCEPT))
+            await asyncio.wait([trying], timeout=0.05)
+            if trying.cancel():
+                await asyncio.wait([trying])
+                break
+        store.gate.set()
+
+        async with asyncio.timeout(10):
+            while "log" in (await memory.defrag(CONCEPT)).missing:
+                await asyncio.sleep(0.01)
 
 
 # -- The end -------------------------------------------------------------------------------------------------------

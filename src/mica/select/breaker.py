@@ -40,6 +40,10 @@ class Breaker:
         if self.is_open:
             self._open_until = self._monotonic() + OPEN_S
 
+    def left(self) -> None:
+        """Whoever asked waits no more, and nothing is known; the next may try."""
+        self._is_probing = False
+
     def told(self) -> str:
         """Why it is left alone."""
         return f"left alone after {self.failures} failures: {self.reason}"

@@ -63,7 +63,8 @@ class Collecting:
         self._clock = clock
         self._sources: dict[str, FragmentSource] = {}
         self._breakers: dict[str, Breaker] = {}
-        self._flights: dict[tuple[str, Concept], asyncio.Task[Kept]] = {}
+        self._flights: dict[tuple[str, Concept], tuple[asyncio.Task[Kept], int]] = {}  # the latest, with its tick
+        self._flying: set[asyncio.Task[Kept]] = set()
         self._late = 0
         self._of_store = Breaker(time.monotonic)
 
@@ -96,13 +97,11 @@ class Collecting:
         began = loop.time()
         window_s = max(0.0, min(deadline_s * COLLECT_SHARE, deadline_s - RESERVE_S))
         sources = self._sources  # as they are now: others may be used before this question is answered
-        wanted = {
-            name: source.declared
-            for name, source in sources.items()
-            if source.declared.knows(concept) and getattr(source, "are_any", None) is not False
-        }
+        self._changes.hear_own()
+        wanted = _wanted(sources, concept)
         missing: dict[str, str] = {}
         kept = await self._known(wanted, concept, now=now, within_s=window_s * STORE_SHARE, missing=missing)
+        wanted |= _wanted(sources, concept)  # others may have recorded what there was none of
         cached = tuple(sorted(kept))
         waiting: dict[str, asyncio.Task[Kept]] = {}
         refused: dict[str, str] = {}
@@ -112,7 +111,7 @@ class Collecting:
                     self._ask_ahead(sources[name], concept)
             elif only_cached:
                 refused[name] = "nobody asked it lately"
-            elif (flight := self._flights.get((name, concept))) is not None and not self._breakers[name].is_open:
+            elif (flight := self._flight(declared, concept)) is not None and not self._breakers[name].is_open:
                 waiting[name] = flight
             elif self._breakers[name].allows():
                 waiting[name] = flight or self._fly(sources[name], concept)
@@ -155,7 +154,6 @@ class Collecting:
         missing: dict[str, str],
     ) -> dict[str, Kept]:
         """The replies that are fresh, of this process or of others."""
-        self._changes.hear_own()
         if all(declared.is_live for declared in wanted.values()):
             return {}
         loop = asyncio.get_running_loop()
@@ -163,11 +161,15 @@ class Collecting:
         if not self._of_store.allows():
             missing["log"] = self._of_store.told()
             return self._fresh(wanted, concept, now=now)
-        problem = await self._changes.look(within_s)
-        found = self._fresh(wanted, concept, now=now)
-        if problem is None and any(name not in found and not each.is_live for name, each in wanted.items()):
-            problem = await self._loaded(wanted, concept, within_s=until - loop.time())
+        try:
+            problem = await self._changes.look(within_s)
             found = self._fresh(wanted, concept, now=now)
+            if problem is None and any(name not in found and not each.is_live for name, each in wanted.items()):
+                problem = await self._loaded(wanted, concept, within_s=until - loop.time())
+                found = self._fresh(wanted, concept, now=now)
+        except asyncio.CancelledError:
+            self._of_store.left()
+            raise
         if problem is None:
             self._of_store.succeeded()
         else:
@@ -224,20 +226,27 @@ class Collecting:
     def _landed_late(self, _: asyncio.Task[Kept]) -> None:
         self._late -= 1
 
+    def _flight(self, declared: Declared, concept: Concept) -> asyncio.Task[Kept] | None:
+        """Who asks the same already; None where something happened since that its answer may not know of (K-24)."""
+        flight, tick = self._flights.get((declared.name, concept), (None, 0))
+        return None if flight is None or self._replies.is_changed(declared, concept, since=tick) else flight
+
     def _ask_ahead(self, source: FragmentSource, concept: Concept) -> None:
         """Ask before the reply is too old, while nobody waits."""
         name = source.declared.name
-        if (name, concept) not in self._flights and self._late < LATE_MAX and self._breakers[name].allows():
+        if self._flight(source.declared, concept) is None and self._late < LATE_MAX and self._breakers[name].allows():
             self._late += 1
             self._fly(source, concept).add_done_callback(self._landed_late)
 
     def _fly(self, source: FragmentSource, concept: Concept) -> asyncio.Task[Kept]:
         name = source.declared.name
         flight = asyncio.ensure_future(self._ask(source, concept))
-        self._flights[name, concept] = flight
+        mine = self._flights[name, concept] = flight, self._changes.tick
+        self._flying.add(flight)
 
         def landed(task: asyncio.Task[Kept]) -> None:
-            if self._flights.get((name, concept)) is task:
+            self._flying.discard(task)
+            if self._flights.get((name, concept)) is mine:
                 del self._flights[name, concept]
             if not task.cancelled():
                 task.exception()  # told to whoever waits
@@ -282,12 +291,21 @@ class Collecting:
 
     async def close(self) -> None:
         """Stop waiting for anybody. The sources are their owner's to close."""
-        flights = list(self._flights.values())
+        flights = list(self._flying)
         for flight in flights:
             flight.cancel()
         if flights:
             await asyncio.wait(flights, timeout=PATIENCE_S)
         self._pool.close()
+
+
+def _wanted(sources: Mapping[str, FragmentSource], concept: Concept) -> dict[str, Declared]:
+    """The sources that may know of a concept, without those of ours that are known to have nothing at all."""
+    return {
+        name: source.declared
+        for name, source in sources.items()
+        if source.declared.knows(concept) and getattr(source, "are_any", None) is not False
+    }
 
 
 def _is_short(said: Sequence[object]) -> bool:

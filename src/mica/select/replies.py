@@ -91,8 +91,9 @@ class Replies:
         self._notes: deque[tuple[Change, str]] = deque(maxlen=NOTES_MAX)  # in the order of their ticks
         self._names: dict[str, bool] = {}
         self._declared: dict[str, Declared] = {}
-        self._unsaved: dict[Key, Reply] = {}
-        self._generations: dict[Key, int] = {}
+        self._forgotten = 0  # the tick before which nothing is kept
+        self._unnoted_tick = self._unnoted_position = 0  # of the latest change that is not among the notes any more
+        self._unsaved: dict[Key, tuple[Reply, int]] = {}  # each with the generation of the store when it was asked for
         self._saving: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()  # save at once
         self._elsewhere: set[str] | None = None  # concepts that others were told about; None: nobody has looked
@@ -126,6 +127,8 @@ class Replies:
         if change.event.name == GATHERED:
             self._gathered_by(split_id(change.event.id)[0], pattern)
             return
+        if len(self._notes) == NOTES_MAX:
+            self._unnote(self._notes[0][0].tick, self._notes[0][0].position)
         self._notes.append((change, pattern))
         for key in self._named(pattern) if pattern else list(self._kept):
             kept, declared = self._kept.get(key), self._declared.get(key[0])
@@ -148,11 +151,26 @@ class Replies:
             self._elsewhere.add(concept)
 
     def forget(self) -> None:
-        """Keep nothing: something was purged, or too much has happened."""
+        """Keep nothing, and nothing of what is being asked for: something was purged, or too much has happened."""
         self._kept.clear()
         self._unsaved.clear()
         self._notes.clear()
         self._characters = 0
+        if self.changes is not None:
+            self.changes.tick += 1
+            self._forgotten = self.changes.tick
+            self._unnote(self.changes.tick, self.changes.position)
+
+    def _unnote(self, tick: int, position: int) -> None:
+        self._unnoted_tick = max(self._unnoted_tick, tick)
+        self._unnoted_position = max(self._unnoted_position, position)
+
+    def is_changed(self, declared: Declared, concept: Concept, *, since: int) -> bool:
+        """Whether something happened after a tick that makes what a source says of a concept old, or may have."""
+        later = takewhile(lambda note: note[0].tick > since, reversed(self._notes))
+        return since < self._unnoted_tick or any(
+            _touches(change, pattern, declared, concept) for change, pattern in later
+        )
 
     # -- Replies
 
@@ -177,15 +195,17 @@ class Replies:
         return now - kept.at > timedelta(seconds=PHI_INV * ttl_s(declared, concept))
 
     def keep(self, declared: Declared, concept: Concept, kept: Kept) -> None:
-        """Keep a reply, here and soon in the store."""
-        since = takewhile(lambda note: note[0].tick > kept.tick, reversed(self._notes))
-        if any(_touches(change, pattern, declared, concept) for change, pattern in since):
-            kept = msgspec.structs.replace(kept, is_old=True)  # it happened while the source was asked
+        """Keep a reply, here and soon in the store, unless one is kept that knows of more."""
         key = declared.name, concept
+        known = self._kept.get(key)
+        if kept.tick < self._forgotten or (known is not None and known.tick > kept.tick):
+            return
+        if self.is_changed(declared, concept, since=kept.tick):
+            kept = msgspec.structs.replace(kept, is_old=True)  # it happened while the source was asked
         self._put(key, kept)
         if ttl_s(declared, concept) > 0 and len(self._unsaved) < UNSAVED_MAX:
             body = msgspec.json.encode(_Body(kept.fragments, kept.missing))
-            self._unsaved[key] = Reply(
+            reply = Reply(
                 concept=str(concept),
                 source=declared.name,
                 at=kept.at,
@@ -193,7 +213,7 @@ class Replies:
                 declared=fingerprint(declared),
                 body=body,
             )
-            self._generations[key] = kept.generation
+            self._unsaved[key] = reply, kept.generation
             if self._saving is None or self._saving.done():
                 self._saving = asyncio.ensure_future(self._save())
 
@@ -211,9 +231,13 @@ class Replies:
             if known is not None and known.at >= reply.at:
                 continue
             is_known = self.changes is not None and await self.changes.reach(reply.position)
-            is_old = not is_known or any(
-                change.position > reply.position and _touches(change, pattern, declared, concept)
-                for change, pattern in self._notes
+            is_old = (
+                not is_known
+                or reply.position < self._unnoted_position
+                or any(
+                    change.position > reply.position and _touches(change, pattern, declared, concept)
+                    for change, pattern in self._notes
+                )
             )
             with suppress(msgspec.DecodeError, MicaError):  # of another version: it is asked for again
                 body = msgspec.json.decode(reply.body, type=_Body)
@@ -261,7 +285,7 @@ class Replies:
     async def _save_now(self) -> None:
         unsaved, self._unsaved = self._unsaved, {}
         generation = self._store.generation
-        current = [reply for key, reply in unsaved.items() if self._generations.pop(key, None) == generation]
+        current = [reply for reply, asked_in in unsaved.values() if asked_in == generation]
         if current:
             await self._store.save_replies(current, generation=generation)
 
