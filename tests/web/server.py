@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,9 +25,10 @@ PATIENT = Limits(requests_per_s=1e6, burst=1_000_000, refusals_per_s=1e6, refusa
 class WebServer:
     """Where it is. `address` names a space of it with a token that opens all."""
 
-    def __init__(self, base: str, token: str) -> None:
+    def __init__(self, base: str, token: str, *, stop: Callable[[], object]) -> None:
         self.base = base
         self.token = token
+        self.stop = stop
         self._names = iter(range(1, 1_000_000))
 
     def address(self, space: str | None = None) -> str:
@@ -64,7 +65,8 @@ def web_server_at(
     async def serve() -> None:
         house = House(folder / "shop.db", settings=settings, opening=opening, open_max=1_000_000)
         server = Serving(application(house, access=Access(tokens, port=port, limits=limits)))
-        stop.append(partial(asyncio.get_running_loop().call_soon_threadsafe, server.stop))
+        # Asked twice it is still an ordinary stop, unlike `server.stop`.
+        stop.append(partial(asyncio.get_running_loop().call_soon_threadsafe, setattr, server, "should_exit", True))
         is_up.set()
         await server.serve([listening])
 
@@ -72,8 +74,9 @@ def web_server_at(
     thread.start()
     assert is_up.wait(STARTED_S)
     try:
-        yield WebServer(f"http://127.0.0.1:{port}", token)
+        yield WebServer(f"http://127.0.0.1:{port}", token, stop=stop[0])
     finally:
-        stop[0]()
+        with suppress(RuntimeError):  # stopped already
+            stop[0]()
         thread.join(STARTED_S)
         listening.close()

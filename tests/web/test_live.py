@@ -288,3 +288,67 @@ async def test_the_gateway_answers_nobody_whose_token_is_revoked(tmp_path: Path,
 
             with pytest.raises(ConnectionClosed, match="revoked"):
                 await socket.recv()
+
+
+@pytest.mark.parametrize("path", ["/api/stream", "/api/crystals/stream"])
+async def test_a_server_that_stops_lets_its_listeners_go_at_once(
+    tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody who follows events is waited for, and nothing is told as a fault."""
+    with web_server_at(tmp_path) as server:
+        headers = {"authorization": f"Bearer {server.token}"}
+        client = httpx2.AsyncClient(base_url=server.base, headers=headers, timeout=HOUR_S)
+        stream = await client.send(client.build_request("GET", path), stream=True)
+        parts = stream.aiter_text()
+        assert "id: 0" in await anext(parts)
+        server.stop()
+        rest = [part async for part in parts]  # it ends as an answer ends: nothing is cut off
+        await client.aclose()
+
+    assert rest == []
+    assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+async def test_nothing_is_streamed_after_a_token_was_revoked(tmp_path: Path, home: Settings) -> None:
+    """At once: what is stored after it is sent to nobody, however short the time to the next heartbeat."""
+    with web_server_at(tmp_path) as server:
+        tokens = Tokens(mica.load_settings({"HOME": str(tmp_path)}).home)
+        secret, token = tokens.make("guest")
+        headers = {"authorization": f"Bearer {secret}"}
+        params = {"space": "shop"}
+        gate = f"{server.base.replace('http', 'ws')}/api/gateway?space=shop"
+        async with (
+            mica.open(server.address("shop"), settings=home) as memory,
+            httpx2.AsyncClient(base_url=server.base, headers=headers, params=params, timeout=HOUR_S) as client,
+            listening(client) as lines,
+            websockets.connect(gate, additional_headers=headers) as socket,
+        ):
+            await anext(lines)
+            await socket.send(json.dumps({"do": "subscribe", "id": "a"}))
+            assert json.loads(await socket.recv())["subscribed"]
+            tokens.revoke(token.id)
+            memory.mark("Nobody else may read this")
+            await memory.position()
+
+            assert [line async for line in lines] == []
+            with pytest.raises(ConnectionClosed, match="revoked"):
+                await socket.recv()
+
+
+async def test_who_comes_from_beyond_the_end_of_the_log_goes_on_from_its_end(
+    remote: mica.Memory, http: httpx2.AsyncClient, web_server: WebServer
+) -> None:
+    remote.mark("before")
+    await remote.position()
+    space = remote.location.partition("space=")[2]
+    gate = f"{web_server.base.replace('http', 'ws')}/api/gateway?space={space}"
+    headers = {"authorization": f"Bearer {web_server.token}"}
+    async with listening(http, last_id=99_999) as lines, websockets.connect(gate, additional_headers=headers) as socket:
+        assert (await anext(lines)).id == 1
+        await socket.send(json.dumps({"do": "subscribe", "id": "a", "after": 99_999}))
+        assert json.loads(await socket.recv())["position"] == 1
+        remote.mark("after")
+
+        [line] = await told(lines, 1)
+        assert line.id == 2
+        assert json.loads(await socket.recv())["position"] == 2

@@ -11,7 +11,7 @@ import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TypeAlias
 
 from mica.errors import StoreUnavailable
@@ -27,6 +27,7 @@ KEPT_BYTES = 16 * 2**20  # of them; large payloads are read again rather than ke
 ENCODED_MAX = 500  # texts that are kept for others who ask the same
 BATCH_EVENTS = 500  # handed to a listener at once
 QUIET_S = 15.0  # then a listener is told that nothing happened, so that it knows the line is alive
+STOPPING = "this server is stopping; connect again when it is back"
 
 
 Wrap: TypeAlias = Callable[[Event, bytes], bytes]  # an event and its fields as JSON, as they are sent
@@ -50,11 +51,13 @@ class Tail:
         self._task: asyncio.Task[None] | None = None
         self._pulse: asyncio.TimerHandle | None = None
         self._starting = asyncio.Lock()
+        self._is_closed = False
         self.listeners = 0
 
-    async def position(self) -> int:
-        """The position of the last event of the log, from which a listener of later ones begins."""
-        return await self._memory.position()
+    async def begin(self, after: int | None) -> int:
+        """Where a listener begins: after a position or, without one or with one beyond it, at the end of the log."""
+        last = await self._memory.position()
+        return last if after is None else min(after, last)
 
     async def batches(self, query: EventQuery, *, after: int) -> AsyncGenerator[tuple[int, list[Event]], None]:
         """The events after a position that fit, in commit order, some at a time, each time with the position reached.
@@ -98,6 +101,8 @@ class Tail:
         try:
             while True:
                 ring = self._bell.next
+                if self._is_closed:
+                    raise StoreUnavailable(STOPPING)
                 if found := await self._after(after):
                     after = found[-1].position or after
                     yield found
@@ -114,12 +119,14 @@ class Tail:
             self.listeners -= 1
 
     async def close(self) -> None:
+        """Let everybody who listens go: their next batch is StoreUnavailable."""
+        self._is_closed = True
+        self._bell.ring()
         if self._pulse is not None:
             self._pulse.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-            self._bell.ring()
 
     def _beat(self) -> None:
         """Let all who listen tell that the line is alive; one clock for everybody."""
@@ -129,6 +136,8 @@ class Tail:
 
     async def _begin(self) -> None:
         async with self._starting:
+            if self._is_closed:
+                raise StoreUnavailable(STOPPING)
             if self._task is None or self._task.done():
                 self._events, self._positions, self._bytes = [], [], 0
                 self._start = self._last = await self._memory.position()
@@ -179,8 +188,12 @@ class Tails:
 
     def __init__(self) -> None:
         self._tails: dict[str, Tail] = {}
+        self._is_closed = False
 
     def of(self, memory: Memory) -> Tail:
+        """The tail of a space. Raises StoreUnavailable when the server is stopping."""
+        if self._is_closed:
+            raise StoreUnavailable(STOPPING)
         return self._tails.setdefault(memory.space, Tail(memory))
 
     @property
@@ -188,7 +201,8 @@ class Tails:
         return sum(tail.listeners for tail in self._tails.values())
 
     async def close(self) -> None:
+        """Let everybody who listens go, and nobody begin. May be called again."""
+        self._is_closed = True
         for tail in self._tails.values():
-            with suppress(asyncio.CancelledError):
-                await tail.close()
+            await tail.close()
         self._tails.clear()

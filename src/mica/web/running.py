@@ -18,6 +18,7 @@ from mica.errors import InvalidInput, MicaError
 from mica.store.notes import notes
 from mica.store.space import is_address
 from mica.web.house import House
+from mica.web.live import Tails
 from mica.web.patience import PatientProtocol
 
 GRACE_S = 3  # what requests may take to end when the server stops
@@ -122,6 +123,7 @@ class Serving(uvicorn.Server):
 
     def __init__(self, app: Starlette, *, leaving: Callable[[], Awaitable[None]] | None = None) -> None:
         self._leaving = leaving
+        self._tails: Tails = app.state.tails
         super().__init__(
             uvicorn.Config(
                 app,
@@ -144,6 +146,7 @@ class Serving(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._tails.close()  # who follows events would be waited for until the grace is over
         if self._leaving is not None:
             await self._leaving()
         await super().shutdown(sockets)

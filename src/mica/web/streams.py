@@ -119,7 +119,7 @@ async def _served(
 ) -> Response:
     tails: Tails = request.app.state.tails
     tail = tails.of(memory)
-    begin = await tail.position() if after is None else after
+    begin = await tail.begin(after)
 
     async def lines() -> AsyncIterator[bytes]:
         # The first line tells where it begins: whoever loses the connection before any event goes on from there.
@@ -127,7 +127,7 @@ async def _served(
         async with aclosing(tail.lines(query, after=begin, fields=fields, wrap=wrap)) as sent:
             with suppress(MicaError):  # the space was closed: the client connects again
                 async for reached, text in sent:
-                    if not text and not is_welcome(request):
+                    if not is_welcome(request):
                         return  # its token was revoked meanwhile
                     yield text or b"id: %d\n: quiet\n\n" % reached
 
@@ -248,7 +248,7 @@ class _Gateway:
         if len(self._subscribed) >= SUBSCRIPTIONS_MAX:
             raise InvalidInput(f"{SUBSCRIPTIONS_MAX} subscriptions are possible on one connection")
         fields = said.chosen
-        begin = await self._tail.position() if said.after is None else said.after
+        begin = await self._tail.begin(said.after)
         await self._send({"id": said.id, "subscribed": True, "position": begin})
         self._subscribed[said.id] = group.create_task(self._follow(said, begin, fields))
 
@@ -256,8 +256,9 @@ class _Gateway:
         with suppress(MicaError, WebSocketDisconnect, RuntimeError):  # closed on either side
             async with aclosing(self._tail.batches(said.query(limit=None), after=begin)) as batches:
                 async for _, events in batches:
-                    if not events and not is_welcome(self._socket):
+                    if not is_welcome(self._socket):
                         await self._socket.close(1008, REVOKED)
+                        return
                     for event in events:
                         told = {"id": said.id, "position": event.position, "event": event_document(event, fields)}
                         await self._send(told)
