@@ -606,6 +606,29 @@ async def test_a_store_that_is_back_is_asked_again_though_whoever_tried_it_was_c
                 await asyncio.sleep(0.01)
 
 
+async def test_a_source_that_is_registered_anew_speaks_for_itself(home: Settings, clock: HandClock) -> None:
+    """K-24: what another of its name replied is not used."""
+    async with mica.open(":memory:", settings=home, clock=clock) as memory:
+        for said in ("old", "new"):
+            memory.register("app", [{"key": "port", "text": said}], is_live=False, ttl_s=60)
+
+            assert [each.text for each in (await memory.defrag(CONCEPT)).fragments] == [said]
+
+
+async def test_a_source_that_is_declared_otherwise_is_asked_anew(address: str, tmp_path: Path) -> None:
+    """K-24: a path that was corrected is read at once, not when the reply from before is too old."""
+    declared = tmp_path / "home/.config/mica/config.toml"
+    declared.parent.mkdir(parents=True)
+    for said in ("old", "new"):
+        (tmp_path / f"{said}.json").write_text(f'[{{"key": "port", "text": "{said}"}}]')
+        declared.write_text(f'[sources.app]\ndriver = "json"\npath = "{tmp_path / said}.json"\nttl_s = 600\n')
+        settings = mica.load_settings({"HOME": str(tmp_path / "home"), "MICA_BRIEF_DEADLINE_S": "30"})
+        async with mica.open(address, settings=settings) as memory:
+            answer = await memory.defrag(CONCEPT)
+
+        assert [each.text for each in answer.fragments] == [said]
+
+
 # -- The end -------------------------------------------------------------------------------------------------------
 
 

@@ -81,6 +81,10 @@ class Collecting:
         current = {source.declared.name: source for source in sources}
         if current == self._sources:
             return
+        for name in [name for name, source in self._sources.items() if current.get(name) is not source]:
+            self._replies.drop(name)
+            for key in [key for key in self._flights if key[0] == name]:
+                del self._flights[key]  # whoever asked it waits for it still
         self._sources = current
         for name in self._sources.keys() - self._breakers.keys():  # those of others stay: somebody may be asking them
             self._breakers[name] = Breaker(time.monotonic)

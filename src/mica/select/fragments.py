@@ -209,6 +209,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     invalidated_by: tuple[str, ...] = ()  # names of events, wildcards allowed, after which its answers are old
     is_live: bool = False  # asked each time, never cached
     fragments_max: int = 50
+    version: str = ""  # of what it asks, where and how; what another version replied is not used
 
     def __post_init__(self) -> None:
         if not _WORD.fullmatch(self.name):

@@ -161,6 +161,13 @@ class Replies:
             self._forgotten = self.changes.tick
             self._unnote(self.changes.tick, self.changes.position)
 
+    def drop(self, source: str) -> None:
+        """Keep nothing of a source: another has its name now."""
+        for key in [key for key in self._kept if key[0] == source]:
+            self._drop(key)
+        for key in [key for key in self._unsaved if key[0] == source]:
+            del self._unsaved[key]
+
     def _unnote(self, tick: int, position: int) -> None:
         self._unnoted_tick = max(self._unnoted_tick, tick)
         self._unnoted_position = max(self._unnoted_position, position)

@@ -12,6 +12,8 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import msgspec
+
 from mica.errors import SourceFailed
 from mica.select.blocking import imported
 from mica.select.fragments import RANK_DATABASE, Concept
@@ -172,6 +174,8 @@ class PostgresSource(DeclaredSource):
         self._is_closed = False
         if server is not None:
             server.join()
+            version = f"{self.declared.version} {server.place}"  # the variable may name another one tomorrow
+            self.declared = msgspec.structs.replace(self.declared, version=version)
 
     @property
     def place(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple, TypeVar
 
@@ -100,6 +101,7 @@ class DeclaredSource(ABC):
             invalidated_by=table.invalidated_by,
             is_live=self.is_live if table.is_live is None else table.is_live,
             fragments_max=table.fragments_max,
+            version=blake2b(msgspec.json.encode(table, enc_hook=str), digest_size=8).hexdigest(),
         )
         self.saying = Saying(name, table.fragment)
 
