@@ -165,6 +165,38 @@ async def test_every_line_leads_to_its_marks_rows_or_files(memory: Memory) -> No
         await memory.why("a line that nobody was shown")
 
 
+async def test_a_line_of_a_gather_leads_to_its_own_source_and_concept_and_to_no_other(memory: Memory) -> None:
+    """C-54: the same words of another source about another concept are another line."""
+    memory.sources.add(State("verdicts", {"verdict": "HOWL"}, rank=10, concepts=("service:api:*",)))
+    memory.sources.add(State("readback", {"verdict": "WAG"}, concepts=("service:api:*",)))
+    memory.sources.add(State("other", {"verdict": "WAG"}, concepts=("shop:*",)))
+    lost = next(line for line in (await memory.defrag(CONCEPT)).injection.splitlines() if "conflict on" in line)
+    await memory.defrag("shop:review:1")
+
+    (why,) = await memory.why(lost)
+
+    assert (why.text, why.because[0].origins) == (CONCEPT, (("readback", "row verdict"),))
+    with pytest.raises(InvalidInput, match="no line of the latest"):
+        await memory.why(lost.replace("readback", "nobody"))
+    (stated,) = await memory.why("[other] verdict is WAG")
+    assert (stated.text, stated.because[0].origins) == ("shop:review:1", (("other", "row verdict"),))
+
+
+async def test_the_start_of_a_line_is_enough_and_every_concept_is_told_of_which_it_was_said(memory: Memory) -> None:
+    memory.judge(CONCEPT, "GROWL", confidence=0.52, reasons=["tests passed"])
+    memory.judge("shop:review:1", "GROWL", confidence=0.52, reasons=["no types"])
+    await memory.defrag(CONCEPT)
+    await memory.defrag("shop:review:1")
+
+    both = await memory.why("[judgments] verdict: GROWL")
+    (one,) = await memory.why("[judgments] verdict: GROWL: tests")
+
+    assert [each.text for each in both] == ["shop:review:1", CONCEPT]
+    assert one.text == CONCEPT
+    with pytest.raises(InvalidInput, match="from its beginning"):
+        await memory.why("GROWL: tests failed")
+
+
 async def test_a_receipt_says_what_it_cost_and_what_it_was_about(memory: Memory) -> None:
     memory.sources.add(State("app", {"port": 8080}))
 

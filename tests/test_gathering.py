@@ -81,7 +81,7 @@ async def test_one_gather_is_one_event_with_every_field_of_the_answer(memory: Me
     assert recorded.origin == "recalled"
     told = recorded.data
     fields = {field.name for field in msgspec.structs.fields(Defragged)} - {"injection", "receipt"}
-    assert fields | {"dollars", "estimator"} == set(told)
+    assert fields | {"dollars", "estimator", "lost"} == set(told)
     assert (told["tokens"], told["dollars"]) == (answer.tokens, 0.0)
     assert told["fragments"] == [
         {

@@ -27,7 +27,7 @@ async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> 
     """Where each line of a brief comes from, given its receipt; or what a mark, a crystal or a line rests on.
 
     REFERENCE is an id, a position such as 12, a whole line that ends in its numbers, as in «… (#12 #14)», or a line
-    that other systems stated: then the rows and files are named that it comes from.
+    that other systems stated, or its beginning: then the rows and files are named that it comes from.
 
     Example: mica why 12
     """

@@ -5,7 +5,7 @@ Nothing known and nothing missing is no text at all. A source that failed is one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -91,6 +91,14 @@ def receipt(answer: Defragged) -> dict[str, object]:
             for each in answer.fragments
         ],
         "conflicts": len(answer.conflicts),
+        "lost": [
+            {
+                "text": conflict_line(each),
+                "source": each.source,
+                "origins": [[origin.source, origin.locator] for origin in each.origins],
+            }
+            for each in _lost(answer.fragments, answer.conflicts)
+        ],
         "missing": answer.missing,
         "degraded": [msgspec.to_builtins(each) for each in answer.degraded],
         "latency_ms": round(answer.latency_ms, 3),
@@ -213,10 +221,15 @@ def _framed(concept: Concept, told: Sequence[str], notes: Sequence[str], ceiling
 
 def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> list[str]:
     """What lost, what is old and what is missing, a line for each."""
-    about = {each.key.casefold() for each in shown}
-    lost = [each for each in account.conflicts if each.key.casefold() in about][:CONFLICTS_MAX]
+    lost = _lost(shown, account.conflicts)
     notes = [conflict_line(each) for each in lost]
     if more := len(account.conflicts) - len(lost):
         notes.append(f"- {more} more conflict{'s' if more != 1 else ''}")
     notes += [stale_line(each) for each in collected.degraded]
     return notes + [missing_line(name, reason) for name, reason in sorted(collected.missing.items())]
+
+
+def _lost(shown: Iterable[Stated], conflicts: Iterable[Conflict]) -> list[Conflict]:
+    """The conflicts that are told in words: those about what is shown."""
+    about = {each.key.casefold() for each in shown}
+    return [each for each in conflicts if each.key.casefold() in about][:CONFLICTS_MAX]

@@ -9,13 +9,17 @@ from datetime import datetime
 import msgspec
 
 from mica.crystals import Crystal, crystal_of
+from mica.inject.gathered import line
 from mica.inject.receipts import BRIEF
 from mica.model import CRYSTAL, Event, EventId, EventQuery, is_tombstone
+from mica.select.cohere import Origin, Stated
 from mica.select.fragments import GATHERED
 from mica.store.protocol import Store
 from mica.words import words
 
 RECEIPTS_MAX = 500  # the latest, among which a line is looked for that names no event
+LINES_MAX = 5  # that are told of one line: the same may have been said of several concepts
+WORDS_MIN = 2  # by which a line is known; a word alone begins too many
 STEPS_MAX = 20  # back from an event; a longer chain is `mica tree`
 _HANDLES = re.compile(r"\((#\d+(?:[ ,]+#\d+)*)\)\s*$")  # as they end a line of a brief
 
@@ -62,19 +66,24 @@ class _Passage(msgspec.Struct):
     score: float | None = None
     text: str = ""
     origins: tuple[tuple[str, str], ...] = ()
+    kind: str = ""
+    key: str = ""
+    confidence: float = 0.0
 
 
 class _Receipt(msgspec.Struct):
     query: str
     passages: tuple[_Passage, ...]
+    lost: tuple[_Passage, ...] = ()
     missing: dict[str, str] = {}
 
 
 class _Gathered(msgspec.Struct):
-    """The record of a gather: its fragments are passages too."""
+    """The record of a gather: its fragments are passages too, and so is what lost against them."""
 
     concept: str
     fragments: tuple[_Passage, ...]
+    lost: tuple[_Passage, ...] = ()
     missing: dict[str, str] = {}
 
 
@@ -100,21 +109,48 @@ def _receipt(event: Event) -> _Receipt | None:
     try:
         if event.name == GATHERED:
             told = msgspec.convert(event.data, _Gathered)
-            return _Receipt(query=told.concept, passages=told.fragments, missing=told.missing)
+            return _Receipt(query=told.concept, passages=told.fragments, lost=told.lost, missing=told.missing)
         return msgspec.convert(event.data, _Receipt)
     except msgspec.ValidationError:
         return None  # somebody else's event of this name
 
 
-async def of_line(store: Store, line: str) -> Why | None:
-    """What a line rests on that other systems stated: found in the latest receipts by its words."""
-    said = _words(line)
+async def of_line(store: Store, said: str) -> list[Why]:
+    """What a line rests on that other systems stated, or its beginning: found in the latest receipts by its words.
+
+    A line of a gather does not name its concept: where the same was said of several, each is told, the latest first.
+    """
+    wanted = _words(said)
+    found: dict[tuple[object, ...], Why] = {}
+    if wanted.count(" ") + 1 < WORDS_MIN:
+        return []
     for event in reversed(await store.events(EventQuery(names=(BRIEF, GATHERED), limit=RECEIPTS_MAX))):
-        receipt = _receipt(event)
-        for passage in receipt.passages if receipt is not None else ():
-            if passage.origins and (words := _words(passage.text)) and f" {words} " in f" {said} ":
-                return _why(event, passage.text, [await _of_passage(store, passage)])
-    return None
+        if (receipt := _receipt(event)) is None:
+            continue
+        about = receipt.query if event.name == GATHERED else ""
+        for passage in (*receipt.passages, *receipt.lost):
+            same = (about, passage.source, passage.origins)
+            if passage.origins and same not in found and _begins(passage, event, wanted):
+                found[same] = _why(event, receipt.query or passage.text, [await _of_passage(store, passage)])
+                if len(found) == LINES_MAX:
+                    return list(found.values())
+    return list(found.values())
+
+
+def _begins(passage: _Passage, event: Event, wanted: str) -> bool:
+    """Whether a passage begins in these words, as it was shown or without the names of its sources."""
+    shown = f"{passage.kind} {passage.text}"
+    if passage.key:
+        stated = Stated(
+            key=passage.key,
+            text=passage.text,
+            confidence=passage.confidence,
+            at=event.at,
+            source=passage.source,
+            origins=tuple(Origin(*origin) for origin in passage.origins),
+        )
+        shown = line(stated)
+    return any(f"{_words(text)} ".startswith(f"{wanted} ") for text in (passage.text, shown))
 
 
 def _words(text: str) -> str:

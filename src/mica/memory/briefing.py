@@ -265,19 +265,24 @@ class Briefing(Gathering):
         """What a brief, a crystal or another event rests on: given its id, its position, or a line that ends in them.
 
         A line of a brief names one event or several, as in `… (#12 #14)`. A line that other systems stated names none:
-        it is looked for in the latest receipts, and the rows and files are told that it came from. Raises UnknownEvent
-        when one is not there.
+        it, or its beginning, is looked for in the latest receipts, and the rows and files are told that it came from.
+        Raises UnknownEvent when an event is not there, InvalidInput when a line is not.
         """
-        from mica.inject.why import handles, of_line, why
+        from mica.inject.why import RECEIPTS_MAX, handles, of_line, why
 
         asked: list[Reference] = [*handles(reference)] if isinstance(reference, str) else [reference]
         try:
             return [await why(self._store, await self.event(each)) for each in asked]
-        except (UnknownEvent, InvalidInput):
-            found = await of_line(self._store, reference) if isinstance(reference, str) else None
-            if found is None:
+        except (UnknownEvent, InvalidInput) as error:
+            found = await of_line(self._store, reference) if isinstance(reference, str) else []
+            if not found and isinstance(error, InvalidInput):
+                raise InvalidInput(
+                    f"{reference!r:.80} is no id, no number such as 12, and no line of the latest {RECEIPTS_MAX} "
+                    "briefs and gathers begins like that; give a line from its beginning, as it was shown"
+                ) from error
+            if not found:
                 raise
-            return [found]
+            return found
 
     async def _flushed_within(self, timeout_s: float) -> dict[str, str]:
         """Store what was emitted before; what a brief is told when that cannot be done in time."""
