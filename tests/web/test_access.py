@@ -23,6 +23,7 @@ async def test_health_needs_no_token_and_everything_else_does(calling: Calling) 
 
     assert refused.status_code == 401
     assert refused.headers["content-type"] == "application/problem+json"
+    assert "a token is needed" in refused.json()["detail"]
     assert "mica token make" in refused.json()["detail"]
 
 
@@ -34,7 +35,10 @@ async def test_a_path_that_begins_as_an_open_one_needs_a_token(calling: Calling,
 
 async def test_a_wrong_token_opens_nothing(calling: Calling) -> None:
     async with calling("mica_wrong") as client:
-        assert (await client.get("/anything")).status_code == 401
+        refused = await client.get("/anything")
+
+    assert refused.status_code == 401
+    assert "is not known, or was revoked" in refused.json()["detail"]
 
 
 async def test_a_link_lets_one_browser_in_once(calling: Calling, access: Access) -> None:
@@ -48,6 +52,9 @@ async def test_a_link_lets_one_browser_in_once(calling: Calling, access: Access)
 
         assert (await thief.get(f"/enter?key={key}")).status_code == 401
         assert (await thief.get("/anything")).status_code == 401
+
+        again = await browser.get(f"/enter?key={key}")  # who is in stays in
+        assert (again.status_code, again.headers["location"]) == (303, "/")
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "a@127.0.0.1:80:80"])

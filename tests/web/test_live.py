@@ -352,3 +352,9 @@ async def test_who_comes_from_beyond_the_end_of_the_log_goes_on_from_its_end(
         [line] = await told(lines, 1)
         assert line.id == 2
         assert json.loads(await socket.recv())["position"] == 2
+
+
+async def test_a_last_id_that_is_none_is_told_by_its_name(http: httpx2.AsyncClient) -> None:
+    answer = await http.get("/api/stream", headers={"last-event-id": "abc"})
+
+    assert (answer.status_code, "`Last-Event-ID`" in answer.json()["detail"]) == (400, True)

@@ -353,3 +353,15 @@ async def test_an_impossible_position_shows_the_latest(client: httpx2.AsyncClien
     found = await client.get("/events/rows", params={"after": after})
 
     assert (found.status_code, "the only one" in found.text) == (200, True)
+
+
+@pytest.mark.parametrize("path", [address for address, *_ in PAGES])
+async def test_a_space_that_is_not_there_is_said_with_those_that_are(
+    client: httpx2.AsyncClient, memory: mica.Memory, path: str
+) -> None:
+    answer = await client.get(f"{path}?space=nothere")
+
+    assert answer.status_code == 404
+    assert "There is no space &#39;nothere&#39; here" in answer.text
+    assert f'<a href="{path}?space=shop">shop</a>' in answer.text
+    assert 'href="/events"' in answer.text  # its links lead to a space that is there

@@ -159,6 +159,8 @@ def test_a_port_that_is_taken_is_told_with_the_next_step(tmp_path: Path) -> None
             bound("127.0.0.1", port, home=tmp_path)
     with pytest.raises(InvalidInput, match="give an address of this machine"):
         bound("no.such.host.invalid", 0, home=tmp_path)
+    with pytest.raises(InvalidInput, match=r"'203\.0\.113\.9': it is not an address of this machine; .* --host"):
+        bound("203.0.113.9", 0, home=tmp_path)
 
 
 def test_a_file_has_one_server(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import secrets
 import time
@@ -157,10 +158,12 @@ class Guard:
         wait_s = 0.0 if is_open and token is None else access.wait_s(token, peer)
         if wait_s:
             return await _refuse(
-                scope, receive, send, status=429, detail=f"too many requests; wait {wait_s:.1f} s", retry_s=wait_s
+                scope, receive, send, status=429, detail=f"too many requests; wait {_tenths(wait_s)} s", retry_s=wait_s
             )
         if token is None and not is_open:
-            told = "a token is needed: open the link that `mica open` prints, or send one of `mica token make`"
+            is_wrong = "authorization" in headers or _cookie(headers, access.cookie)
+            told = "this token is not known, or was revoked" if is_wrong else "a token is needed"
+            told += ": open the link that `mica open` prints, or send one of `mica token make`"
             return await _refuse(scope, receive, send, status=401, detail=told)
         scope[TOKEN] = token
         return await self._limited(scope, receive, send, headers)
@@ -240,6 +243,11 @@ async def _refuse(
     if retry_s is not None:
         headers["retry-after"] = str(int(retry_s) + 1)
     await answered(problem(status, detail), headers)(scope, receive, send)
+
+
+def _tenths(seconds: float) -> float:
+    """Rounded up: a wait is never none."""
+    return math.ceil(seconds * 10) / 10
 
 
 def _too_large(allowed: int) -> str:

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from mica.errors import MicaError
 from mica.web import streams
-from mica.web.access import Access, Guard
+from mica.web.access import TOKEN, Access, Guard
 from mica.web.api import server, store
 from mica.web.house import House
 from mica.web.live import Tails
@@ -69,6 +69,8 @@ async def _enter(request: Request) -> Response:
     """Let a browser in that brings a one-time key: it gets a cookie, and the key leaves the address bar."""
     access: Access = request.app.state.access
     token = access.enter(request.query_params.get("key", ""))
+    if token is None and request.scope[TOKEN] is not None:
+        return RedirectResponse("/", status_code=303)  # it has come in before
     if token is None:
         return answered(problem(401, "this link was used already, or is too old; `mica open` makes a new one"))
     answer = RedirectResponse("/", status_code=303)

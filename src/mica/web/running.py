@@ -42,6 +42,10 @@ def bound(host: str, port: int, *, home: Path) -> socket.socket:
         opened.listen(2_048)
     except OSError as error:
         opened.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise InvalidInput(
+                f"cannot serve at {host!r}: it is not an address of this machine; give another --host"
+            ) from error
         if error.errno != errno.EADDRINUSE:
             raise InvalidInput(f"cannot serve at {host}:{port}: {error.strerror}; try another --port") from error
         ours = next((note for note in notes(home) if note.address.endswith(f":{port}")), None)

@@ -141,7 +141,12 @@ def _sent(event: Event, line: bytes) -> bytes:
 def _last_id(request: Request, after: int | None) -> int | None:
     """Where to go on: what a browser that lost its connection says counts more than where it began."""
     last = request.headers.get(LAST_ID)
-    return after if last is None else msgspec.convert(last, Position, strict=False)
+    if last is None:
+        return after
+    try:
+        return msgspec.convert(last, Position, strict=False)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(f"{error} - in the header `Last-Event-ID`: send the `id` of an event") from error
 
 
 # -- The WebSocket gateway ----------------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from mica.errors import InvalidInput, MicaError
+from mica.errors import InvalidInput, MicaError, UnknownSpace
 from mica.inject.lines import counted, harmless, one_line, size
 from mica.model import utc_now
 from mica.web.access import TOKEN
-from mica.web.asking import house_of, space_of
+from mica.web.asking import house_of, memory_of, space_of
 from mica.web.problems import status_of
 from mica.web.tokens import Token
 
@@ -43,17 +43,28 @@ Answers: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def page(answers: Answers) -> Answers:
-    """A page or a part of one: an error of ours is shown in its place, with its status."""
+    """A page or a part of one: an error of ours is shown in its place, with its status.
+
+    So is a space that is not there, or that the token does not open, before anything of it is asked for.
+    """
 
     @wraps(answers)
     async def answered(request: Request) -> Response:
         try:
+            await memory_of(request)
             return await answers(request)
+        except UnknownSpace as error:
+            told = f"There is no space {space_of(request)!r} here."
+            return _failed(request, status_of(error), told, is_elsewhere=True)
         except MicaError as error:
-            name = "parts/error.html" if is_part(request) else "error.html"
-            return render(request, name, status=status_of(error), error=str(error))
+            return _failed(request, status_of(error), str(error))
 
     return answered
+
+
+def _failed(request: Request, status: int, error: str, *, is_elsewhere: bool = False) -> Response:
+    name = "parts/error.html" if is_part(request) else "error.html"
+    return render(request, name, status=status, error=error, is_elsewhere=is_elsewhere)
 
 
 def is_part(request: Request) -> bool:
@@ -70,6 +81,8 @@ def render(
         space = space_of(request)
     except MicaError:
         space = house.default
+    if space not in house.spaces():
+        space = house.default  # links on the page that says so lead to one that is there
     token = request.scope.get(TOKEN)
     spaces = [each for each in house.spaces() if not isinstance(token, Token) or token.opens(each)]
     now = utc_now()
