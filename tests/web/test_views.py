@@ -193,7 +193,9 @@ def test_readiness_is_as_far_as_the_weakest_condition() -> None:
         ({"measured": Measured(method="replay", sample=9, baseline_tokens=1_000, tokens=400)}, []),
         ({"last_at": NOW - timedelta(days=25)}, ["cooling"]),
         ({"last_at": NOW - timedelta(days=10)}, []),
+        ({"last_at": NOW - timedelta(days=40), "state": "cooling"}, []),  # it cooled, and is not archived soon
         ({"last_at": NOW - timedelta(days=55), "state": "cooling"}, ["cooling"]),
+        ({"version": 1, "state": "hot"}, []),
         ({"version": 0, "state": "hot", "runs": 3, "sessions": 2}, ["new"]),
         ({"successes": 1, "failures": 9, "state": "archived"}, []),
     ],
