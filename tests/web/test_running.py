@@ -192,7 +192,7 @@ def up(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    """U-06, U-11: one command serves what it shows; one signal ends it."""
+    """U-06, U-11: one command serves what it shows; one signal ends it. D-12: no old transport unless it is set."""
     (tmp_path / "home").mkdir()
     data = tmp_path / "home" / ".local" / "share" / "mica"
     variables = {"HOME": str(tmp_path / "home"), "MICA_SEMANTIC": "off"}
@@ -203,6 +203,10 @@ def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: sig
         base = link.partition("/enter")[0]
         with opener.open(f"{base}/api/spaces") as answer:
             assert json.load(answer)["default"] == "sample"
+        with pytest.raises(urllib.error.HTTPError) as old:
+            opener.open(f"{base}/mcp/sse")
+        with old.value as error:
+            assert error.code == 404
 
         told = json.loads(CliRunner().invoke(cli, ["open", "--json"], env=variables).stdout)
         assert (told["address"], told["pid"]) == (base, process.pid)
@@ -223,6 +227,19 @@ def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: sig
     assert [file.name for file in (data / "spaces").iterdir() if not file.name.endswith(".db")] == []
     assert [token.name for token in Tokens(data).all() if token.name != "browser"] == []
     assert CliRunner().invoke(cli, ["open"], env=variables).exit_code == 1
+
+
+def test_the_token_of_a_server_that_was_killed_ends_with_the_next(tmp_path: Path) -> None:
+    """What it had no time to take back would open everything for good."""
+    with up(tmp_path, "--no-import") as (_, link):
+        address = link.partition("/enter")[0]
+    with up(tmp_path, "--no-import", "--port", address.rpartition(":")[2]) as (process, again):
+        assert again.partition("/enter")[0] == address
+        names = [token.name for token in Tokens(tmp_path / ".local" / "share" / "mica").all()]
+        process.terminate()
+        process.communicate(timeout=120)
+
+    assert names == [f"server at {address}"]
 
 
 def test_tokens_are_made_listed_and_revoked_by_commands(tmp_path: Path) -> None:

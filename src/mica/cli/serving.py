@@ -93,7 +93,8 @@ async def serve(
     with ExitStack() as stack:
         stack.callback(listening.close)
         stack.enter_context(alone(place, address=address))
-        secret, token = tokens.make(f"server at {address}")
+        # Whoever was at this address before and was killed could not take its own back.
+        secret, token = tokens.make(f"server at {address}", replaces=True)
         stack.callback(tokens.revoke, token.id)
         note = Note(address=address, pid=os.getpid(), token=secret, space=house.default)
         stack.enter_context(noted(note, home=settings.home))

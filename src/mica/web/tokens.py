@@ -49,9 +49,14 @@ class Tokens:
         self._read: tuple[tuple[int, int], list[Token]] | None = None  # by the file's time and size
 
     def make(
-        self, name: str = "", *, spaces: Sequence[str] = (), lasting: timedelta | None = None
+        self,
+        name: str = "",
+        *,
+        spaces: Sequence[str] = (),
+        lasting: timedelta | None = None,
+        replaces: bool = False,
     ) -> tuple[str, Token]:
-        """A new token, and what is kept of it. Nobody can be shown it again."""
+        """A new token, and what is kept of it. Nobody can be shown it again. It may replace those of its name."""
         if len(name) > 100 or not name.isprintable():
             raise InvalidInput(f"a token cannot be called {name[:60]!r}; give up to 100 printable characters")
         secret = PREFIX + secrets.token_urlsafe(32)
@@ -65,7 +70,11 @@ class Tokens:
             until=None if lasting is None else now + lasting,
         )
         with self._changing() as tokens:
-            tokens[:] = [token for token in tokens if token.until is None or token.until > now]
+            tokens[:] = [
+                token
+                for token in tokens
+                if (token.until is None or token.until > now) and not (replaces and token.name == name)
+            ]
             if len(tokens) >= TOKENS_MAX:
                 raise InvalidInput(f"there are {TOKENS_MAX} tokens already; `mica token revoke` takes some back")
             tokens.append(made)
