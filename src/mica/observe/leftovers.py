@@ -183,15 +183,20 @@ def closed_in(folder: Path | None) -> list[str]:
 
 
 def backlog(folder: Path | None) -> tuple[int, int]:
-    """How many frames wait for the store in a folder, of living and dead writers, and the bytes that they take."""
+    """How many frames wait for the store in a folder, of living and dead writers, and the bytes of their segments.
+
+    A segment that is kept ready and holds nothing that waits counts for nothing.
+    """
     waiting = size = 0
     for path in sorted(folder.rglob(f"*{SUFFIX}")) if folder is not None else ():
         try:
             segment = load_segment(path)
         except (OSError, ValueError, StoreUnavailable):
             segment = None  # folded meanwhile, or of another version: its bytes count
-        size += path.stat().st_size if path.exists() else 0
+        count = None
         if segment is not None:
-            waiting += segment.refreshed() - segment.folded
+            count = segment.refreshed() - segment.folded
             segment.close()
+        waiting += count or 0
+        size += path.stat().st_size if count != 0 and path.exists() else 0
     return waiting, size
