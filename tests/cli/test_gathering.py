@@ -92,7 +92,8 @@ def test_a_brief_speaks_of_a_concept_looks_back_and_is_switched_off(terminal: Te
     line = next(line for line in told.stdout.splitlines() if "GROWL" in line)
     assert "#1" in terminal.run("why", line).stdout
     assert "GROWL" not in terminal.run("brief", "--concept", CONCEPT, "--at", "1d").stdout
-    assert terminal.run("brief", "--off").stdout == ""
+    asked = terminal.run("brief", "--off")
+    assert (asked.stdout, "not told, as --off asked" in asked.stderr) == ("", True)
 
     assert terminal.run("briefs", "off").stdout == "Briefs are off in this space.\n"
     off = terminal.run("brief", "--concept", CONCEPT)

@@ -257,7 +257,9 @@ async def brief(
         passages = counted(len(made.passages), "passage")
         note = f"{made.tokens} of {made.budget_tokens} tokens (estimated), {passages}"
         left = f", {made.left_out} more left out" if made.left_out else ""
-        off_note = "; briefs are off here" if made.is_off else ""
+        off_note = ""
+        if made.is_off:
+            off_note = "; not told, as --off asked" if off else "; briefs are off here (`mica briefs on`)"
         receipt = f"; receipt {made.receipt}" if made.receipt else ""
         click.echo(f"mica: {note}{left}{off_note}{receipt}", err=True)
 
