@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -357,3 +358,28 @@ def test_a_link_lets_one_browser_in(browser: Browser, site: Site) -> None:
         assert inside.url == site.address + "/"
         assert answer is not None
         assert answer.status == 401
+
+
+def test_events_can_be_read_and_opened_on_a_phone(page: Page, site: Site) -> None:
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # a size
+    go(page, site, "/events")
+    row = page.locator("#rows tr").first
+    expect(row).to_be_visible()
+    what = row.locator("td.what").bounding_box()
+
+    assert what is not None
+    assert what["width"] > PHONE["width"] * 0.7
+    row.locator("a.handle").click()
+    expect(page).to_have_url(re.compile("/events/.+"))
+
+
+def test_the_header_is_as_high_on_every_page_of_a_phone(page: Page, site: Site) -> None:
+    page.set_viewport_size({"width": PHONE["width"], "height": 3_000})  # more than any page needs
+    heights = set()
+    for address, *_ in PAGES:
+        go(page, site, address)
+        box = page.locator("header.rail").bounding_box()
+        assert box is not None
+        heights.add(box["height"])
+
+    assert len(heights) == 1

@@ -486,3 +486,22 @@ async def test_every_engine_shows_the_same(store: Store, home: Settings) -> None
         await memory.close()
 
     assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("model.answer", {"model": "m-1", "output_tokens": 1_234}, "m-1, 1,234 tokens"),
+        ("model.answer", {"model": "m-1"}, "m-1"),
+        ("defrag", {"concept": "judgment:code_review:1"}, "judgment:code_review:1"),
+        ("brief.switched", {"on": True}, "on"),
+        ("brief.switched", {"on": False}, "off"),
+    ],
+)
+async def test_an_event_without_a_text_says_what_it_is_about(
+    empty: mica.Memory, name: str, data: dict[str, object], told: str
+) -> None:
+    empty.emit(name, data)
+    [event] = await empty.events()
+
+    assert events.said_by(event) == told

@@ -9,9 +9,11 @@ import msgspec
 
 from mica.crystals import crystal_of
 from mica.inject.documents import BUNDLES, Document, chosen, event_document
+from mica.inject.switching import SWITCHED
 from mica.memory import Memory
 from mica.model import CRYSTAL, MICROSECOND, Event, EventId, EventQuery, is_tombstone
 from mica.select.hierarchy import in_tree_order
+from mica.walks import ANSWER
 
 ROWS_MAX = 100
 BEHIND_MAX = 300  # positions that a tail looks back when it was away: a screen or two, whatever happened meanwhile
@@ -105,12 +107,18 @@ def said_by(event: Event) -> str:
     if event.name == CRYSTAL:
         return crystal_of(event).text
     data = event.data
+    if event.name == SWITCHED:
+        return "on" if data.get("on") else "off"
+    if event.name == ANSWER:
+        tokens = data.get("output_tokens")
+        written = f"{tokens:,} tokens" if isinstance(tokens, int) else ""
+        return ", ".join(filter(None, (str(data.get("model") or ""), written)))
     path = data.get("path")
     if isinstance(path, str):
         first, last = data.get("start_line"), data.get("end_line")
         lines = f":{first}–{last}" if isinstance(first, int) and isinstance(last, int) else ""
         return f"{path}{lines}"
-    for name in ("text", "query", "command", "outcome", "reason", "slug", "name", "title", "error"):
+    for name in ("text", "query", "concept", "command", "outcome", "reason", "slug", "name", "title", "error"):
         if isinstance(value := data.get(name), str) and value.strip():
             return value
     return ""
