@@ -69,7 +69,9 @@ async def test_a_brief_tells_marks_and_what_other_systems_state_in_one_text(memo
     assert any("The login cookie is set before the redirect (#1)" in line for line in lines)
     assert f"- {CONCEPT} [database]: port is 8080 (62%)" in lines
     assert f"- {CONCEPT} [database]: owner is ann (62%)" in lines
-    assert "- conflicts: port: [file] says port is 8081, loses to [database] (lower rank)" in lines
+    assert (
+        "- conflicts: port: [file] says port is 8081, loses to [database] (less trusted, rank 20 against 10)" in lines
+    )
     assert "- missing: bad (RuntimeError: down)" in lines
     assert brief.concepts == (CONCEPT,)
     assert brief.coherence is not None

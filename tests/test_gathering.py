@@ -66,7 +66,10 @@ async def test_one_account_from_scattered_state_with_its_conflict(memory: Memory
     assert "- [judgments] verdict: GROWL: tests passed; no types (52%)" in lines
     assert "- [readback] fatigue is 0.42 (62%)" in lines
     assert "- [patterns] port is 8080 (62%)" in lines
-    assert "- conflict on port: [readback] says port is 8081 (loses to [patterns]: lower rank)" in lines
+    assert (
+        "- conflict on port: [readback] says port is 8081 (loses to [patterns]: less trusted, rank 20 against 15)"
+        in lines
+    )
     assert lines[-1] == "</memory>"
 
 

@@ -55,7 +55,11 @@ def account(*fragments: Fragment, limit: int = STATED_MAX) -> Coherent:
     [
         (said("live", 1, confidence=0.3, age_h=9), said("database", 2, until_h=-1), "expired"),
         (said("live", 1, confidence=0.3, age_h=9), said("database", 2, from_h=1), "not valid yet"),
-        (said("database", 1, confidence=0.3, age_h=9), said("file", 2, confidence=1, age_h=0), "lower rank"),
+        (
+            said("database", 1, confidence=0.3, age_h=9),
+            said("file", 2, confidence=1, age_h=0),
+            "less trusted, rank 20 against 10",
+        ),
         (said("database", 1, confidence=0.8, age_h=9), said("other", 2, confidence=0.7, age_h=0), "less sure"),
         (said("other", 1, age_h=1), said("database", 2, age_h=2), "older"),
         (said("database", 1), said("other", 2), "same in all else"),

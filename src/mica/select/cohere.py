@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal
 
 import msgspec
 
@@ -24,8 +23,6 @@ from mica.select.fragments import PHI_INV, PHI_INV_3, Fragment, Value, weight
 STATED_MAX = 5  # fragments in one account; more are hard to hold in mind
 ALONE = 0.5  # of what is above an even chance, that a key keeps which one source alone speaks of
 ALONE_AGREEMENT = ALONE + (1 - ALONE) / 2
-
-Reason = Literal["expired", "not valid yet", "lower rank", "less sure", "older", "same in all else"]
 
 SENTENCE_BLANKS = 3  # a text of four words or more says the same whatever its key
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d{0,30})(\.\d{1,30})?")
@@ -64,7 +61,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     origins: tuple[Origin, ...]
     against: str  # the source that won
-    reason: Reason  # why this one lost
+    reason: str  # why this one lost: expired, not valid yet, less trusted, less sure, older, same in all else
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,11 +271,11 @@ def _stated(claim: Sequence[Fragment], now: datetime) -> Stated:
 
 def _conflict(claim: Sequence[Fragment], won: Fragment, ranks: Mapping[str, int], now: datetime) -> Conflict:
     first = claim[0]
-    reason: Reason = "same in all else"
+    reason = "same in all else"
     if validity := _validity(first, now):
         reason = "expired" if validity == 1 else "not valid yet"
     elif ranks[first.source] != ranks[won.source]:
-        reason = "lower rank"
+        reason = f"less trusted, rank {ranks[first.source]} against {ranks[won.source]}"
     elif first.confidence != won.confidence:
         reason = "less sure"
     elif first.at != won.at:
