@@ -1,7 +1,7 @@
 """Six real sources and what each knows: PostgreSQL twice, SQLite, a JSON file, a file of lines, and a live object.
 
 Every concept has 54 fragments, of which some say the same thing in other words: the six agree, or do not, on `facet 0`.
-Both tables of PostgreSQL hold a history, of which the latest version of each row is asked for: `judgments` by an index,
+Both tables of PostgreSQL hold a history, of which the latest version of each row is asked for: `verdicts` by an index,
 `learning` by a field of a JSON document, with an index or, as in many an application, without one.
 `Plain` asks the same by hand, as an application would without mica: drivers, `asyncio.gather`, nothing else.
 """
@@ -24,7 +24,7 @@ from mica.settings import Settings, load_settings
 from mica.testing.postgres import Server, postgres_server
 
 KIND = "code_review"
-FACETS = {"judgments": 12, "learning": 12, "arms": 10, "readback": 8, "signals": 6, "patterns": 6}  # 54 for a concept
+FACETS = {"verdicts": 12, "learning": 12, "arms": 10, "readback": 8, "signals": 6, "patterns": 6}  # 54 for a concept
 VERDICTS = ("HOWL", "WAG", "GROWL", "BARK")
 SETTLED_S = 1_700_000_000  # a time long ago: a file that has just changed is read each time
 JUDGMENTS = """SELECT DISTINCT ON (number) facet, verdict, confidence, at
@@ -33,7 +33,7 @@ LEARNING = """SELECT DISTINCT ON (number) learned ->> 'facet' AS facet, learned 
         (learned ->> 'confidence')::float8 AS confidence, at
     FROM bench.learning WHERE learned ->> 'judgment' = $1 ORDER BY number, at DESC"""
 TABLES = """
-[sources.judgments]
+[sources.verdicts]
 driver = "postgres"
 dsn_env = "BENCH_DSN"
 concepts = ["judgment:*"]
@@ -178,8 +178,8 @@ async def _fill_postgres(server: Server, rows: Mapping[str, list[dict[str, objec
                 (number int, learned jsonb, at timestamptz)"""
         )
         judged = [
-            (KIND, row["id"], number % FACETS["judgments"], row["facet"], row["verdict"], row["confidence"], row["at"])
-            for number, row in enumerate(rows["judgments"])
+            (KIND, row["id"], number % FACETS["verdicts"], row["facet"], row["verdict"], row["confidence"], row["at"])
+            for number, row in enumerate(rows["verdicts"])
         ]
         learned = [
             (
@@ -250,7 +250,7 @@ class Plain:
 
     async def of(self, source: str, identifier: str) -> int:
         """How many rows one of them has."""
-        if source == "judgments":
+        if source == "verdicts":
             return len(await self._rows(JUDGMENTS, KIND, identifier))
         if source == "learning":
             return len(await self._rows(LEARNING, identifier))

@@ -328,9 +328,9 @@ async def popular(six: Six, *, calls: int) -> dict[str, float]:
         answer = await memory.defrag(six.concepts[place], deadline_s=DEADLINE_S)
         hits += len(set(answer.cached) & set(FACETS))
         cacheable += len(FACETS) - 1  # the live object is asked each time
-        said = {each.value for each in answer.fragments if each.key == "facet 0" and each.source == "judgments"}
+        said = {each.value for each in answer.fragments if each.key == "facet 0" and each.source == "verdicts"}
         expected = truth.get(six.identifiers[place])
-        is_told = any(each.source == "judgments" for each in answer.degraded)
+        is_told = any(each.source == "verdicts" for each in answer.degraded)
         told += is_told
         stale += bool(said) and expected is not None and said != {expected} and not is_told
     await memory.close()

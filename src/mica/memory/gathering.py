@@ -241,7 +241,7 @@ class Gathering(Sourcing):
 
     @property
     def _collecting(self) -> Collecting:
-        """Asks mica's own sources and all others; one that is declared under the name of ours takes its place."""
+        """Asks mica's own sources and all others."""
         parts = self._collecting_parts
         parts.collecting.use([*parts.own, *self.sources])
         return parts.collecting

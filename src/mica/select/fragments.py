@@ -31,6 +31,7 @@ RANK_DATABASE, RANK_FILE, RANK_LIVE, RANK_OTHER = (
 RANK_STEP = 10  # of a rank, that makes a source weigh φ times less
 RANK_MAX = 1_000
 
+OWN = ("judgments", "mica", "teachings", "trails", "log")  # what mica's own sources are called, and its log
 GATHERED = "defrag"  # the event that records what was gathered about a concept
 DOMAIN_CHARACTERS_MAX = 64  # of a domain or type: a word for a kind
 ID_CHARACTERS_MAX = 500  # of an id: a path or an address; longer ones are content
@@ -102,6 +103,12 @@ def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
 
 
 Value = str | int | float | bool | None
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidInput when a source cannot be called that, because one of mica's own is."""
+    if name in OWN:
+        raise InvalidInput(f"the name {name!r} is taken by a source of mica's own; give another")
 
 
 def is_text(value: object) -> bool:

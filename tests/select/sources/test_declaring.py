@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 import mica
-from mica.errors import InvalidSettings
-from mica.select.fragments import Concept
+from mica.errors import InvalidInput, InvalidSettings
+from mica.select.fragments import OWN, Concept
 from mica.select.sources.declaring import TABLES
 from mica.select.sources.registry import Sources
 from mica.select.sources.tables import driver_of
@@ -125,6 +125,15 @@ def test_sources_keep_the_order_of_their_tables(declare: Declare) -> None:
     sources = declare('[sources.z]\ndriver = "memory"\n[sources.a]\ndriver = "memory"\n')
 
     assert [source.declared.name for source in sources] == ["z", "a"]
+
+
+@pytest.mark.parametrize("name", OWN)
+async def test_no_source_takes_the_name_of_one_of_micas_own(name: str, memory: mica.Memory, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match=rf"config\.toml: \[sources\.{name}\]: the name '{name}' is taken"):
+        declared(f'[sources.{name}]\ndriver = "json"\npath = "x.json"\n', folder=tmp_path)
+    with pytest.raises(InvalidInput, match="is taken by a source of mica's own"):
+        memory.register(name, {})
+    assert {*memory.every_source, "log"} == {*OWN}
 
 
 def test_the_tables_of_the_page_are_declared_as_written(tmp_path: Path) -> None:

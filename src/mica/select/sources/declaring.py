@@ -11,6 +11,7 @@ from typing import TypeAlias, cast, get_args
 import msgspec
 
 from mica.errors import InvalidInput, InvalidSettings
+from mica.select.fragments import check_name
 from mica.select.sources.http import HttpSource, HttpTable
 from mica.select.sources.json_files import JsonLinesSource, JsonLinesTable, JsonSource, JsonTable
 from mica.select.sources.live import MemorySource, MemoryTable, PythonSource, PythonTable
@@ -38,6 +39,7 @@ def opened(
     for name, given in tables.items():
         table = parsed(name, given, file=file)
         try:
+            check_name(name)
             found.append(_opened(name, table, around, servers))
         except (ValueError, InvalidInput) as error:
             raise InvalidSettings(f"{_where(name, file)}: {error}") from error

@@ -12,7 +12,7 @@ import msgspec
 
 from mica.errors import InvalidInput, InvalidSettings, MicaError, SourceFailed
 from mica.select.blocking import Pool
-from mica.select.fragments import Concept, Fragment, FragmentSource, Partial
+from mica.select.fragments import Concept, Fragment, FragmentSource, Partial, check_name
 from mica.select.sources.health import Health
 from mica.settings import Settings
 
@@ -68,6 +68,7 @@ class Sources:
 
     def add(self, source: FragmentSource) -> None:
         """Take up a source that a program made itself. Raises InvalidInput when its name is taken."""
+        check_name(source.declared.name)
         if source.declared.name in self._sources:
             raise InvalidInput(f"there is a source {source.declared.name!r} already; give another name")
         self._sources[source.declared.name] = source
@@ -94,6 +95,7 @@ class Sources:
         from mica.select.sources.live import MemorySource, MemoryTable
         from mica.select.sources.tables import Around
 
+        check_name(name)
         given: dict[str, object] = {"driver": "memory", **declared}
         if concepts is not None:
             given["concepts"] = [concepts] if isinstance(concepts, str) else list(concepts)
