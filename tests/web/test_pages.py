@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import html
 import re
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 import httpx2
 import pytest
 
 import mica
-from mica.model import EventQuery
+from mica.model import EventQuery, utc_now
+from mica.select.fragments import Concept
 from mica.settings import Settings
+from mica.testing.sources import declared
 from mica.testing.working import work
 from mica.web.access import Access
 from mica.web.house import House
@@ -101,6 +107,24 @@ async def test_every_page_of_an_empty_space_says_what_to_do(client: httpx2.Async
         "/status/space": "this space is empty",
     }.items():
         assert words in said[address], address
+
+
+async def test_the_source_that_the_empty_page_shows_works_as_it_stands(
+    client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    said = await page(client, "/sources/declared")
+    shown = re.search(r"<pre>(.*?)</pre>", said, re.DOTALL)
+    assert shown is not None
+    with closing(sqlite3.connect(tmp_path / "reviews.db")) as connection, connection:
+        connection.execute("CREATE TABLE reviews (id TEXT, verdict TEXT, note TEXT)")
+        connection.execute("INSERT INTO reviews VALUES ('abc123', 'GROWL', 'no types')")
+
+    sources = declared(html.unescape(shown[1]), folder=tmp_path)
+    (found,) = await sources["reviews"].fragments(Concept.parse("judgment:code_review:abc123"), now=utc_now())
+    await sources.close()
+
+    assert (found.key, found.value, found.text) == ("verdict", "GROWL", "GROWL: no types")
+    assert "mica/config.toml" in said
 
 
 async def test_html_and_script_in_what_agents_say_stay_text(client: httpx2.AsyncClient, house: House) -> None:
