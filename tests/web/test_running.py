@@ -242,6 +242,17 @@ def test_the_token_of_a_server_that_was_killed_ends_with_the_next(tmp_path: Path
     assert names == [f"server at {address}"]
 
 
+def test_a_token_for_a_space_that_is_not_there_is_made_with_a_word(tmp_path: Path) -> None:
+    variables = {"HOME": str(tmp_path)}
+    CliRunner().invoke(cli, ["up", "--once", "--json"], env={**variables, "MICA_SEMANTIC": "off"})
+    made = CliRunner().invoke(cli, ["token", "make", "z", "--space", "nosuch", "--space", "sample"], env=variables)
+
+    assert made.exit_code == 0, made.output
+    assert made.stdout.startswith("mica_")
+    assert "no space is called 'nosuch' yet" in made.stderr
+    assert "'sample'" not in made.stderr
+
+
 def test_tokens_are_made_listed_and_revoked_by_commands(tmp_path: Path) -> None:
     variables = {"HOME": str(tmp_path)}
 

@@ -18,8 +18,10 @@ from rich.markup import escape
 from mica.cli.output import Output, json_option
 from mica.errors import InvalidInput
 from mica.inject.lines import local
-from mica.settings import load_settings
+from mica.settings import Settings, load_settings
 from mica.store.notes import Note, notes
+from mica.store.space import SUFFIX, is_address
+from mica.store.space import spaces as space_files
 from mica.web.tokens import Tokens
 
 
@@ -81,10 +83,22 @@ def make(name: str, *, spaces: Sequence[str], days: float | None, as_json: bool)
 
     Example: mica token make laptop --space shop-1a2b3c4d
     """
+    settings = load_settings()
+    for each in _unknown(spaces, settings):
+        click.echo(f"mica: no space is called {each!r} yet; `mica spaces` lists those that are there", err=True)
     lasting = None if days is None else timedelta(days=days)
-    secret, kept = Tokens(load_settings().home).make(name, spaces=spaces, lasting=lasting)
+    secret, kept = Tokens(settings.home).make(name, spaces=spaces, lasting=lasting)
     document = {"id": kept.id, "token": secret, "name": name, "spaces": list(spaces), "until": kept.until}
     Output(as_json=as_json).show(document, lambda _: click.echo(secret))
+
+
+def _unknown(names: Sequence[str], settings: Settings) -> list[str]:
+    """Those that no space of this machine has. Of a database nobody here knows the names."""
+    if settings.store is not None and is_address(settings.store):
+        return []
+    there = {file.name.removesuffix(SUFFIX) for file in space_files(settings.home)}
+    there |= {note.space for note in notes(settings.home)}
+    return [name for name in names if name not in there]
 
 
 @token.command("list")
