@@ -17,9 +17,12 @@ from click.testing import CliRunner, Result
 
 from mica.cli import cli, importing
 from mica.inject.lines import size
+from mica.settings import load_settings
 from mica.store.postgres_server import SCHEMA
+from mica.store.space import space_of
 from mica.testing.builders import build
 from mica.testing.postgres import Server
+from mica.web.running import alone
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "claude-code"
 
@@ -417,6 +420,7 @@ def test_up_without_transcripts_shows_the_sample_and_says_so(terminal: Terminal)
     assert "What the next agent would be told" in result.stdout
     assert "mica search" in result.stdout
     assert "--space sample" in result.stdout
+    assert "mica navigate" not in result.stdout  # its files are not on this machine
     document = terminal.json("up")
     assert isinstance(document, dict)
     assert document["is_sample"] is True
@@ -520,6 +524,20 @@ def test_a_folder_without_transcripts_shows_the_sample(terminal: Terminal, trans
     result = terminal.run("up", "--once")
     assert result.exit_code == 0, result.output
     assert "this is the bundled sample" in result.stdout
+
+
+def test_up_without_import_shows_what_is_there_beside_a_server(terminal: Terminal, transcripts: Path) -> None:
+    terminal.run("mark", "The cookie is set before the redirect")
+    settings = load_settings(terminal.variables)
+    with alone(space_of(Path.cwd(), home=settings.home).file, address="http://127.0.0.1:1"):
+        shown = terminal.run("up", "--once", "--no-import")
+        document = terminal.json("up", "--no-import")
+
+    assert shown.exit_code == 0, shown.output
+    assert "The cookie is set before the redirect" in shown.stdout
+    assert isinstance(document, dict)
+    assert "cookie" in document["brief"]["text"]
+    assert "imported" not in document
 
 
 def test_up_again_says_that_nothing_is_new(terminal: Terminal, transcripts: Path) -> None:

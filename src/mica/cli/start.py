@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mica.cli.importing import STOPPED, Bar, say_found, say_imported
-from mica.cli.output import Output, json_option, memory_command, space_name, store_options, target
+from mica.cli.output import Output, json_option, memory_command, reading, space_name, store_options, target
 from mica.cli.planning import Place, Plan, Plans, planned, usual_places
 from mica.cli.view import first_look
 from mica.errors import MicaError, UnknownSpace
@@ -77,7 +77,11 @@ def up(
     settings = load_settings()
     into = target(settings, store, space) if store is not None or space is not None else settings.store
     if not takes_in:
-        _serve_alone(into or target(settings, None, None), settings=settings, port=port, host=host, browser=browser)
+        place = into or target(settings, None, None)
+        if once or as_json:
+            asyncio.run(_look_alone(place, settings=settings, output=Output(as_json=as_json)))
+        else:
+            _serve_alone(place, settings=settings, port=port, host=host, browser=browser)
         return
     places = [Place(transcripts)] if transcripts else usual_places(settings)
     found = planned(places, settings=settings, into=into)
@@ -107,6 +111,12 @@ def up(
     except KeyboardInterrupt:
         click.echo(STOPPED, err=True)
         sys.exit(130)
+
+
+async def _look_alone(place: Path | str, *, settings: Settings, output: Output) -> None:
+    """Show what is there."""
+    async with reading(place, settings=settings) as memory:
+        await _look(memory, space_name(place), output)
 
 
 def _serve_alone(place: Path | str, *, settings: Settings, port: int | None, host: str | None, browser: bool) -> None:
@@ -189,12 +199,13 @@ async def _look(
 ) -> None:
     seen = await memory.overview()
     brief = await memory.brief(budget_tokens=BRIEF_TOKENS, deadline_s=LOOK_DEADLINE_S, is_preview=True)
+    has_tree = await memory.directory() is not None
 
     def for_people(console: Console) -> None:
         console.print(first_look(title, seen, brief, told))
         if results is not None:
             say_imported(console, results)
-            console.print(_next(memory.location), soft_wrap=True)
+            console.print(_next(memory.location, has_tree=has_tree), soft_wrap=True)
 
     document: dict[str, object] = {"space": title, "is_sample": is_sample, "overview": seen, "brief": brief}
     if told is not None:
@@ -204,8 +215,8 @@ async def _look(
     output.show(document, for_people)
 
 
-def _next(location: str) -> str:
-    """What to type next, as it has to be typed from here."""
+def _next(location: str, *, has_tree: bool) -> str:
+    """What to type next, as it has to be typed from here; of files only where they are on this machine."""
     home = load_settings().home
     if space_of(Path.cwd(), home=home).file == Path(location):
         option = ""
@@ -218,7 +229,7 @@ def _next(location: str) -> str:
     lines = [
         ('search "words"', "find what was said, decided and committed"),
         ('brief "your task"', "what an agent would be told about it"),
-        ('navigate "your task"', "the files that it will need, with lines and reasons"),
+        *([('navigate "your task"', "the files that it will need, with lines and reasons")] if has_tree else []),
         ("replay", "what naming them in advance would have saved and wasted"),
         ("events tail", "the log itself; `events tree ID` shows what led to what"),
         ('mark "what you saw"', "add an observation; `--help` lists the rest"),
