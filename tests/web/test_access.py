@@ -97,3 +97,12 @@ def test_tokens_are_kept_by_their_digests_and_end(home: Settings, clock: HandClo
     assert tokens.of(secret) is None
     with pytest.raises(InvalidInput, match="no token"):
         tokens.revoke("desk")
+
+
+async def test_methods_that_somebody_invents_are_counted_together(calling: Calling, access: Access) -> None:
+    """Nobody without a token lets the server remember more with each request."""
+    async with calling() as stranger:
+        for number in range(20):
+            await stranger.request(f"DANCE{number}", "/anything")
+
+    assert {method for method, _ in access.answered} == {"other"}

@@ -31,6 +31,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 STORE = "/api/store/"
 OPEN = frozenset({"/health", "/enter"})  # what needs no token, besides files: nothing of any space is there
 FILES = "/static/"
+METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "WEBSOCKET"})  # counted apart; others are invented
 KEY_S = 600.0  # that a link works before anybody has used it
 KEYS_MAX = 1_000
 SEEN_MAX = 10_000  # callers whose pace is remembered
@@ -135,7 +136,8 @@ class Guard:
             await self._let_in(scope, receive, answer)
         finally:
             took_ms = (time.perf_counter() - started) * 1_000
-            self._access.answered[scope.get("method", "WEBSOCKET")[:10], status] += 1
+            method = scope.get("method", "WEBSOCKET")
+            self._access.answered[method if method in METHODS else "other", status] += 1
             # Never the query: a link carries its key there.
             LOG.info("%s %s %d %.1f ms", scope.get("method", "WEBSOCKET"), ascii(scope["path"]), status, took_ms)
 
