@@ -549,6 +549,21 @@ async def test_an_answer_from_before_a_purge_is_not_kept(memory: Memory) -> None
     assert len(app.asked) == 2
 
 
+async def test_a_purge_reaches_the_receipts_that_quote_what_it_takes(memory: Memory) -> None:
+    """U-08: of gathers and of briefs; those that quote other events stay."""
+    kept = memory.judge("judgment:code_review:other", "Sis", confidence=0.9)
+    await memory.defrag("judgment:code_review:other", deadline_s=30)
+    gone = [memory.mark("abc123 holds Ararat").id, memory.judge(CONCEPT, "Masis", confidence=0.9).id]
+    await memory.defrag(CONCEPT)
+    await memory.brief("abc123", concept=CONCEPT)
+
+    await memory.purge(ids=gone)
+
+    left = [str(event.data) for event in await memory.events(EventQuery(limit=None))]
+    assert not [said for said in left if "Ararat" in said or "Masis" in said]
+    assert [said for said in left if kept.id in said and "Sis" in said]
+
+
 async def test_an_event_counts_however_many_came_after_it(address: str, home: Settings, clock: HandClock) -> None:
     """K-24: who cannot know any more whether a reply of another process is old takes it for old."""
     here, there = (Told("app", invalidated_by=("deploy.*",)) for _ in range(2))

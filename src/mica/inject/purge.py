@@ -17,6 +17,7 @@ from mica.crystals import crystal_of
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
+from mica.inject.receipts import quoting
 from mica.model import (
     CRYSTAL,
     EMPTY,
@@ -130,6 +131,9 @@ class Purging:
         names += Counter({CRYSTAL: len(crystals), PROMOTED: len(teachings)})
         names.update(event.name for event in trails)
         ids = (*(event.id for event in trails), *teachings, *crystals, *found.ids)
+        receipts = [each for each in await quoting(self._store, ids) if each.id not in known]
+        names.update(event.name for event in receipts)
+        ids = (*(event.id for event in receipts), *ids)
         return msgspec.structs.replace(found, ids=ids, names=dict(sorted(names.items())))
 
     async def _bury(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from mica.model import Brief, Passage
+from mica.model import Brief, Event, EventId, EventQuery, Passage
 from mica.observe.redact import redact
+from mica.select.fragments import GATHERED
+from mica.store.protocol import Store
 from mica.tokens import ESTIMATOR
 
 BRIEF = "brief"  # the event that is the receipt of a brief
@@ -42,3 +45,19 @@ def _passage(passage: Passage) -> dict[str, object]:
     if passage.origins:  # other systems forget what they stated; the log does not
         told |= {"text": redact(passage.text), "kind": passage.kind, "origins": passage.origins}
     return told
+
+
+async def quoting(store: Store, events: Iterable[EventId]) -> list[Event]:
+    """The receipts of briefs and gathers that hold words of these events."""
+    wanted = set(events)
+    recorded = await store.events(EventQuery(names=(BRIEF, GATHERED), limit=None))
+    return [event for event in recorded if any(each in wanted for each in _quoted(event))]
+
+
+def _quoted(receipt: Event) -> Iterator[object]:
+    """The events whose words stand in a receipt."""
+    for name in ("passages", "fragments"):
+        said = receipt.data.get(name)
+        for each in said if isinstance(said, list) else ():
+            if isinstance(each, dict) and "text" in each and isinstance(sources := each.get("sources"), list):
+                yield from (source for source in sources if isinstance(source, str))
