@@ -12,9 +12,9 @@ from hypothesis import strategies as some
 
 import mica
 from mica import EventQuery, Memory
-from mica.errors import InvalidInput
+from mica.errors import InvalidInput, SourceFailed
 from mica.inject.composing import Account, compose
-from mica.inject.render import at_most, with_cost
+from mica.inject.render import at_most, for_agents, with_cost
 from mica.inject.switching import is_held_out
 from mica.model import Passage
 from mica.select.budget import fit
@@ -76,6 +76,35 @@ async def test_a_brief_tells_marks_and_what_other_systems_state_in_one_text(memo
     assert brief.concepts == (CONCEPT,)
     assert brief.coherence is not None
     assert brief.missing == {"bad": "RuntimeError: down"}
+
+
+async def test_agents_are_told_what_is_missing_and_operators_also_where_and_what_to_do(memory: Memory) -> None:
+    reason = "/srv/shop/state/gone.json does not exist; create it, or take out [sources.gone]"
+    gone = State("gone", {})
+    gone.error = SourceFailed("gone", reason)
+    memory.sources.add(gone)
+
+    gathered = await memory.defrag(CONCEPT)
+    brief = await memory.brief("login", concept=CONCEPT)
+
+    assert gathered.missing == brief.missing == {"gone": reason}
+    for text in (gathered.injection, brief.text):
+        assert "- missing: gone (gone.json does not exist)" in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("no answer within 80 ms", "no answer within 80 ms"),
+        ("http://127.0.0.1:9/a/b answers 503; is it running?", "http://127.0.0.1:9/a/b answers 503"),
+        ("OSError: [Errno 13] Permission denied: '/etc/shop/key'", "OSError: [Errno 13] Permission denied: 'key'"),
+        (r"C:\shop\state.json cannot be read", "state.json cannot be read"),
+        ("~/shop/state.json cannot be read", "state.json cannot be read"),
+        ("3 of 4 rows and/or lines", "3 of 4 rows and/or lines"),
+    ],
+)
+def test_no_folder_of_an_operator_is_told_to_an_agent(reason: str, told: str) -> None:
+    assert for_agents(reason) == told
 
 
 async def test_what_every_brief_speaks_of_is_set_once(home: Settings) -> None:

@@ -90,7 +90,7 @@ async def test_a_search_that_is_late_leaves_a_quick_look_and_says_so() -> None:
     found = await gather([Marks(slow)], question, deadline_s=0.05)
 
     assert {passage.text for passage in found.passages} == {f"cookie {number}" for number in range(1, 9)}
-    assert found.missing == {"marks": "no answer within 40 ms; this is a quick look"}
+    assert found.missing == {"marks": "no answer within 40 ms, this is a quick look"}
 
 
 async def test_a_failed_source_is_named_with_its_reason() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from mica.inject.render import CLOSING, at_most, harmless
+from mica.inject.render import CLOSING, at_most, for_agents, harmless
 from mica.model import EventId
 from mica.select.cohere import Coherent, Conflict, Counts, Stated
 from mica.select.collecting import Collected, Degraded
@@ -137,11 +137,11 @@ def conflict_line(conflict: Conflict) -> str:
 
 
 def missing_line(name: str, reason: str) -> str:
-    return f"- missing: {one_line(name)} ({one_line(reason)[:REASON_CHARACTERS_MAX]})"
+    return f"- missing: {one_line(name)} ({one_line(for_agents(reason))[:REASON_CHARACTERS_MAX]})"
 
 
 def stale_line(degraded: Degraded) -> str:
-    reason = one_line(degraded.reason)[:REASON_CHARACTERS_MAX]
+    reason = one_line(for_agents(degraded.reason))[:REASON_CHARACTERS_MAX]
     return f"- stale: {degraded.source} is answered for from {age(degraded.age_s)} ago ({reason})"
 
 

@@ -24,6 +24,9 @@ _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028-\u202e\u2066-\u2069]"
 )  # what could end a line or hide text; tabs and newlines stay
 _UNSEEN = re.compile("[\u200b\u2060-\u2064\ufeff\U000e0000-\U000e0fff]")  # letters that a model reads and nobody sees
+_FOLDERS = re.compile(
+    r"(?<![\w:/.~-])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\;:,'\"]+[/\\])*(?=[^\s/\\;:,'\"])"
+)  # before a file
 
 
 def line(passage: Passage) -> str:
@@ -94,7 +97,12 @@ def _frame(lines: Sequence[str], missing: Mapping[str, str]) -> str:
 
 
 def _notes(missing: Mapping[str, str]) -> list[str]:
-    return [f"- missing: {name} ({defused(_brief(reason))})" for name, reason in sorted(missing.items())]
+    return [f"- missing: {name} ({defused(_brief(for_agents(reason)))})" for name, reason in sorted(missing.items())]
+
+
+def for_agents(reason: str) -> str:
+    """What is wrong, without the remedy and the folders: those are for whoever runs this, who is told all of it."""
+    return _FOLDERS.sub("", reason.partition("; ")[0])
 
 
 def _brief(reason: str) -> str:

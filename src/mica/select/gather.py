@@ -36,7 +36,7 @@ async def gather(sources: Sequence[Source], question: Question, *, deadline_s: f
                 missing[name] = f"no answer within {within_s * 1000:.0f} ms"
                 if isinstance(source := by_name[name], QuickSource) and (found := source.quick(question)):
                     passages += found
-                    missing[name] += "; this is a quick look"
+                    missing[name] += ", this is a quick look"
             elif (error := task.exception()) is None:
                 passages += task.result()
             else:
