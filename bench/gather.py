@@ -95,7 +95,7 @@ class Took(NamedTuple):
 
 async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
     """Every question new, in turn with the rivals: in each round all are asked the same, in an order that is drawn."""
-    memory, plain = await opened(six, "overhead"), await Plain(six).open()
+    memory, plain = await opened(six, what.replace(" ", "-")), await Plain(six).open()
     draw = random.Random(SEED)
     answers: list[Defragged] = []
     took: dict[str, list[Took]] = {name: [] for name in SETTLE_S}

@@ -188,6 +188,14 @@ _HINTS = [
     *((hint, len(PATTERNS)) for hint in _KEY.hints),
     *((hint, len(PATTERNS) + 1) for hint in _PHRASE.hints),
 ]
+_RARE = "=_-./"  # most texts lack most of these, and what has one in it need not be looked for then
+_HINTS_WITH = {
+    rare: [
+        (hint, number) for hint, number in _HINTS if rare in hint and not any(each in hint for each in _RARE[:place])
+    ]
+    for place, rare in enumerate(_RARE)
+}
+_HINTS_WITHOUT = [(hint, number) for hint, number in _HINTS if not any(each in hint for each in _RARE)]
 ROUNDS_MAX = 20  # a command of 200 characters has room for a dozen flags, and each round takes one out
 
 
@@ -202,7 +210,10 @@ def redact(text: str) -> str:
 
 def _redact_once(text: str) -> str:
     hints = text.lower()
-    hinted = {number for hint, number in _HINTS if hint in hints}
+    hinted = {number for hint, number in _HINTS_WITHOUT if hint in hints}
+    for rare, some in _HINTS_WITH.items():
+        if rare in hints:
+            hinted |= {number for hint, number in some if hint in hints}
     for number in sorted(hinted):
         if number < len(PATTERNS):
             text = PATTERNS[number].regex.sub(partial(_replaced, kind=PATTERNS[number].kind), text)

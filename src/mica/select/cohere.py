@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 
 import msgspec
 
@@ -95,7 +96,7 @@ def cohere(
     sure = [each for each in worded if each.confidence >= PHI_INV_3]
     keys: dict[str, list[Fragment]] = defaultdict(list)
     for each in sure:
-        keys[_folded(each.key)].append(each)
+        keys[_folded_key(each.key)].append(each)
     stated: list[Stated] = []
     conflicts: list[Conflict] = []
     agreements: list[float] = []
@@ -158,6 +159,9 @@ def _number(number: Decimal) -> str:
 
 def _folded(text: str) -> str:
     return " ".join((text if text.isascii() else unicodedata.normalize("NFKC", text)).split()).casefold()
+
+
+_folded_key = lru_cache(maxsize=2_000)(_folded)  # sources speak of the same keys again and again
 
 
 def _said(fragment: Fragment) -> str:

@@ -315,7 +315,7 @@ def _wanted(sources: Mapping[str, FragmentSource], concept: Concept) -> dict[str
 def _is_short(said: Sequence[object]) -> bool:
     """Whether all of it is looked at within a millisecond or so."""
     some = islice(said, FRAGMENTS_MAX + 1)
-    return sum(len(each.text) for each in some if isinstance(each, Fragment)) <= CHARACTERS_AT_ONCE
+    return sum([len(each.text) for each in some if isinstance(each, Fragment)]) <= CHARACTERS_AT_ONCE
 
 
 def _checked(declared: Declared, said: object) -> tuple[Fragment, ...]:
@@ -325,8 +325,7 @@ def _checked(declared: Declared, said: object) -> tuple[Fragment, ...]:
         if not isinstance(each, Fragment):
             raise SourceFailed(declared.name, f"it gave a {type(each).__name__}, not a fragment")
         fragments.append(each if each.source == declared.name else msgspec.structs.replace(each, source=declared.name))
-    written = [text for each in fragments for text in (each.key, each.text, each.locator, each.value)]
-    texts = "\n".join([text for text in written if isinstance(text, str)])
+    texts = "\n".join([f"{each.key}\n{each.text}\n{each.locator}\n{each.value}" for each in fragments])
     if redact(texts) == texts:  # nearly always, and at once for all of them
         return tuple(fragments)
     return tuple(

@@ -59,7 +59,7 @@ class Template:
                 self._parts.append((True, found[1].strip()))
         self._add(text[at:])
         is_column = len(self._parts) == 1 and self._parts[0][0] and not _SPECIAL.match(self._parts[0][1])
-        self._column = self._parts[0][1] if is_column else None  # of a template that is one column and nothing else
+        self.column = self._parts[0][1] if is_column else None  # of a template that is one column and nothing else
 
     def _add(self, text: str) -> None:
         if text:
@@ -72,11 +72,6 @@ class Template:
 
     def filled(self, row: Row) -> object:
         """The text with what the row has in its places; NOTHING when it lacks one of them."""
-        columns = row.columns
-        if self._column is not None and type(columns) is dict and "$ref" not in columns:  # nearly always
-            found = columns.get(self._column, NOTHING)
-            if type(found) in _PLAIN:
-                return found
         if len(self._parts) == 1 and self._parts[0][0]:
             return row.look(self._parts[0][1])
         said = []
@@ -179,6 +174,9 @@ class Saying:
         self._is_estimate = table.is_estimate
         self._templates = {name: _template(name, getattr(table, name)) for name in _MAPPED}
         self.given = {name for name in _MAPPED if getattr(table, name) != _DEFAULTS[name]}
+        self._columns = {
+            name: each.column for name, each in self._templates.items() if isinstance(each, Template) and each.column
+        }
 
     def fragments(self, rows: Iterable[Row], *, now: datetime, at: datetime | None = None, where: str = "") -> Told:
         """The rows as fragments, in order; those that cannot be said are told of. `where` is how a locator begins."""
@@ -222,6 +220,11 @@ class Saying:
 
     def _filled(self, name: str, row: Row) -> object:
         """What a row has for a field. Raises Unusable when a column was named that is not there."""
+        columns = row.columns
+        if (column := self._columns.get(name)) is not None and type(columns) is dict:
+            found = columns.get(column, NOTHING)
+            if type(found) in _PLAIN and "$ref" not in columns and (found is not NOTHING or name not in self.given):
+                return found  # nearly always
         template = self._templates[name]
         if not isinstance(template, Template):
             return template
@@ -235,6 +238,8 @@ class Saying:
         found = self._filled("confidence", row)
         if found is NOTHING or found is None:
             return UNSTATED_CONFIDENCE
+        if type(found) is float and 0 <= found <= 1:
+            return found
         try:
             number = float(found)  # type: ignore[arg-type]  # whatever is no number raises
         except (TypeError, ValueError):
@@ -245,6 +250,8 @@ class Saying:
 
     def _time(self, name: str, row: Row) -> datetime | None:
         found = self._filled(name, row)
+        if type(found) is datetime and found.tzinfo is UTC:
+            return found
         return None if found is NOTHING or found is None else as_time(found, name)
 
 
@@ -308,8 +315,6 @@ def as_value(value: object) -> Value:
 
 def as_time(value: object, name: str) -> datetime:
     """A time of any kind as an aware one; what has no zone is UTC. Raises Unusable."""
-    if type(value) is datetime and value.tzinfo is UTC:
-        return value
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value.strip())

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 4  # to one server, for all sources that ask it; many processes share a server whose default is 100
 CONNECT_S = 10  # for a new connection, in the background: whoever asks does not wait for it longer than its time
 END_S = 2  # for a server to take back what was cancelled; then the connection is thrown away
+SIZED = (str, bytes)  # what a server sends that can be long
 BATCH = 25  # rows that come at once, after which their bytes are counted
 BYTES_MAX = 1_000_000  # of one answer; the time limit bounds what one row may bring
 
@@ -67,6 +68,8 @@ class Server:
     async def connection(self) -> Connection:
         """A connection. Making one goes on when nobody waits any more, so that the next finds it."""
         pool = await self._opened()
+        if pool.get_idle_size():
+            return await pool.acquire()  # there is one: nothing is waited for
         acquiring = asyncio.ensure_future(pool.acquire(timeout=CONNECT_S))
         try:
             return await asyncio.shield(acquiring)
@@ -240,7 +243,7 @@ class PostgresSource(DeclaredSource):
             batch = await cursor.fetch(wanted)
             is_more = len(batch) == wanted
             for record in batch:
-                size_bytes += sum(len(value) for value in record.values() if isinstance(value, str | bytes))
+                size_bytes += sum([len(value) for value in record.values() if isinstance(value, SIZED)])
                 if size_bytes > self.table.bytes_max:
                     return rows, (f"rows after the first {len(rows)} go beyond bytes_max = {self.table.bytes_max:,}",)
                 if len(rows) == most:
