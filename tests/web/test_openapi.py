@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import mica
 from mica.cli import cli
 from mica.inject.documents import BUNDLES
 
+JSON = "application/json"
 EXAMPLES = 4  # of each operation and phase: some two thousand requests
 PATIENCE_S = 600  # for one answer: how quick it is depends on what else the machine does
 SETTINGS = """
@@ -30,10 +32,14 @@ def test_schemathesis_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with web_server_at(tmp_path / "server", opening=mica.open) as server:
         client = httpx2.Client(base_url=server.base, headers={"authorization": f"Bearer {server.token}"})
         with client:
-            told = {"text": "The cookie is set before the redirect", "session": "s1", "agent": "scout"}
-            assert client.post("/api/marks", json=told).status_code == 200
+            mark = {"text": "The cookie is set before the redirect", "session": "s1", "agent": "scout"}
+            assert client.post("/api/marks", json=mark).status_code == 200
             document = tmp_path / "openapi.json"
-            document.write_bytes(client.get("/api/openapi.json").content)
+            told = client.get("/api/openapi.json").json()
+            for path, methods in [*told["paths"].items()]:
+                if not all(JSON in each["responses"]["200"]["content"] for each in methods.values()):
+                    del told["paths"][path]  # an answer that does not end is not waited for
+            document.write_text(json.dumps(told))
         command = [
             *(sys.executable, "-m", "schemathesis.cli", "run", str(document), "--url", server.base),
             *("--header", f"Authorization: Bearer {server.token}", "--max-examples", str(EXAMPLES)),
@@ -46,6 +52,10 @@ def test_schemathesis_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "generated" in done.stdout
 
 
+STREAMS = ("/api/stream", "/api/crystals/stream")
+EVENTS = "text/event-stream"
+
+
 @pytest.fixture
 async def described(client: httpx2.AsyncClient) -> dict[str, Any]:
     document: dict[str, Any] = (await client.get("/api/openapi.json")).json()
@@ -56,8 +66,11 @@ def test_every_operation_is_described_and_names_what_it_answers(described: dict[
     for path, methods in described["paths"].items():
         for operation in methods.values():
             assert operation["summary"], path
-            assert operation["responses"]["200"]["content"]["application/json"]["schema"], path
+            media_type = {"/api/export": "application/x-ndjson"}.get(path, EVENTS if path in STREAMS else JSON)
+            assert operation["responses"]["200"]["content"][media_type]["schema"], path
             assert "application/problem+json" in operation["responses"]["default"]["content"], path
+    assert {"/api/spaces", "/api/export", *STREAMS} <= set(described["paths"])
+    assert "/api/gateway" in described["info"]["description"]
     bundle = described["components"]["schemas"]["ResolveAsked"]["properties"]["bundle"]
     assert set(BUNDLES) < {name for each in bundle["anyOf"] for name in each.get("enum", [None])} | {None}
 

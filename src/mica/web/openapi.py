@@ -20,6 +20,13 @@ SPACE: Schema = {
     "description": "The space that is meant; without it the only one of the token, else the server's own.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200},
 }
+EVENTS = "text/event-stream"
+LAST_ID: Schema = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "description": "The `id` of the last event that came: it goes on there, whatever `after` says.",
+    "schema": {"type": "integer", "minimum": 0},
+}
 
 
 def described(operations: Sequence[Operation]) -> Schema:
@@ -36,7 +43,10 @@ def described(operations: Sequence[Operation]) -> Schema:
         "info": {
             "title": "mica",
             "version": version("mica"),
-            "description": "Layered memory and context for AI agents: the verbs of the command line over HTTP.",
+            "description": (
+                "Layered memory and context for AI agents: the verbs of the command line over HTTP. "
+                "/api/gateway is a WebSocket, with subscriptions: docs/server.md has what is said there."
+            ),
         },
         "security": [{"token": []}],
         "paths": paths,
@@ -61,16 +71,18 @@ def _operation(operation: Operation, answer: Schema, ask: Schema, components: Sc
         "operationId": operation.name,
         "summary": summary,
         "tags": [operation.tag],
-        "parameters": [*_parameters(operation, ask, components), SPACE],
+        "parameters": [*_parameters(operation, ask, components), *([SPACE] if operation.of_space else [])],
         "responses": {
-            "200": {"description": "Done.", "content": {JSON: {"schema": answer}}},
+            "200": {"description": "Done.", "content": {operation.media_type: {"schema": answer}}},
             "default": {
                 "description": "Why it was not done.",
                 "content": {MEDIA_TYPE: {"schema": {"$ref": REFERENCES.format(name="Problem")}}},
             },
         },
     }
-    if operation.method == "GET":
+    if operation.media_type == EVENTS:
+        told["parameters"].append(LAST_ID)
+    elif operation.method == "GET" and operation.media_type == JSON:
         told["responses"]["304"] = {"description": "As it was: its ETag is the one of If-None-Match."}
     if more:
         told["description"] = more

@@ -43,6 +43,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     asked: type[msgspec.Struct]
     answer: Any  # the type of what is answered
     timed: bool = False  # whether it is told how long it took, by the name of what was loaded
+    media_type: str = "application/json"  # of what is answered
+    of_space: bool = True  # whether it is about one space
 
     @property
     def name(self) -> str:

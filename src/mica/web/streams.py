@@ -22,12 +22,14 @@ from mica.web.api.events import ResolveAsked
 from mica.web.api.shapes import Position, Which
 from mica.web.asking import is_welcome, memory_of
 from mica.web.live import Tails, Wrap
-from mica.web.operations import asked_of
+from mica.web.openapi import EVENTS
+from mica.web.operations import Operation, asked_of
 from mica.web.problems import Problem, answered, of_error, problem
 
 RETRY_MS = 1_000  # after which a browser connects again
 SUBSCRIPTIONS_MAX = 50  # of one WebSocket
 LAST_ID = "last-event-id"
+LINES = "application/x-ndjson"
 REVOKED = "the token was revoked"
 
 
@@ -45,6 +47,18 @@ class CrystalStreamAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 class ExportAsked(Which, frozen=True, kw_only=True, forbid_unknown_fields=True):
     after: Position = 0
     with_ancestors: bool = False
+
+
+def operations() -> list[Operation]:
+    """What is sent piece by piece, as the OpenAPI document has it."""
+    return [
+        Operation(method="GET", path=path, tag="live", does=does, asked=asked, answer=str, media_type=media_type)
+        for path, does, asked, media_type in (
+            ("/stream", stream, StreamAsked, EVENTS),
+            ("/crystals/stream", crystal_stream, CrystalStreamAsked, EVENTS),
+            ("/export", export, ExportAsked, LINES),
+        )
+    ]
 
 
 def routes() -> list[BaseRoute]:
@@ -105,7 +119,7 @@ async def export(request: Request) -> Response:
             async for event in log:
                 yield event_line(event, fields) + b"\n"
 
-    return StreamingResponse(lines(), media_type="application/x-ndjson")
+    return StreamingResponse(lines(), media_type=LINES)
 
 
 async def _served(
@@ -131,7 +145,7 @@ async def _served(
                         return  # its token was revoked meanwhile
                     yield text or b"id: %d\n: quiet\n\n" % reached
 
-    return StreamingResponse(lines(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+    return StreamingResponse(lines(), media_type=EVENTS, headers={"x-accel-buffering": "no"})
 
 
 def _sent(event: Event, line: bytes) -> bytes:

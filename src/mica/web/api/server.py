@@ -11,11 +11,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mica.errors import AccessDenied
+from mica.web import streams
 from mica.web.access import TOKEN, Access
 from mica.web.api import briefing, crystals, events, gathering, keeping, observing, trails
 from mica.web.asking import house_of
 from mica.web.openapi import described
-from mica.web.operations import API, document
+from mica.web.operations import API, Nothing, Operation, document
 from mica.web.tokens import Token
 
 DECLARING = (observing, events, crystals, trails, briefing, gathering, keeping)  # the modules whose verbs are routes
@@ -44,7 +45,10 @@ async def openapi(request: Request) -> Response:
 
 @cache
 def _described() -> dict[str, Any]:
-    return described(API.declared)
+    own = Operation(
+        method="GET", path="/spaces", tag="server", does=spaces, asked=Nothing, answer=Spaces, of_space=False
+    )
+    return described([*API.declared, own, *streams.operations()])
 
 
 async def spaces(request: Request) -> Response:
