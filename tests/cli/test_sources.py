@@ -140,8 +140,23 @@ def test_doctor_names_sources_that_do_not_answer_within_its_time(run: Run) -> No
 
     assert "source state does not answer: there is no file" in said
     assert "source hung does not answer: no answer within 2 s" in said
-    assert document["sources"] == {"declared": 4, "silent": ["state", "hung", "api"]}
+    assert document["sources"] == {"declared": 4, "silent": ["state", "hung", "api"], "failing": []}
     assert PASSWORD not in said
+
+
+def test_a_source_that_is_there_and_never_answers_is_not_called_well(run: Run) -> None:
+    settings = '[sources.slow]\ndriver = "python"\nentry = "time:sleep"\n'  # of a concept, which it cannot do
+    run("mark", "something")
+    for _ in range(3):
+        run("defrag", "person:user:ann", "--deadline", "30", settings=settings)
+
+    found = run("sources", "health", settings=settings)
+    [slow] = json.loads(run("sources", "health", "--json", settings=settings).stdout)
+    doctor = run("doctor", settings=settings).output
+
+    assert (found.exit_code, found.stdout.split()[:2]) == (1, ["failing", "slow"])
+    assert (slow["state"], slow["is_there"], slow["past"]["failed_in_a_row"]) == ("failing", True, 3)
+    assert "source slow is there, but its last 3 questions failed" in doctor
 
 
 def test_without_sources_the_commands_say_how_to_declare_one(run: Run) -> None:

@@ -432,7 +432,7 @@ async def test_sources_tell_health_latency_coherence_conflicts_and_what_it_all_t
     empty.register("board", lambda concept: said, rank=10)
     empty.register("mail", lambda concept: other, rank=40)
     empty.register("reviews", broken, rank=50)
-    for _ in range(2):
+    for _ in range(3):
         await empty.defrag("judgment:code_review:7", deadline_s=20)
 
     found = await sources.sources(empty, now=NOW)
@@ -440,15 +440,17 @@ async def test_sources_tell_health_latency_coherence_conflicts_and_what_it_all_t
     account = await sources.gathered(empty, "judgment:code_review:7")
 
     by_name = {each.name: each for each in found.answered}
-    assert found.cost.gathers == 2
+    assert found.cost.gathers == 3
     assert found.cost.conflicts == sum(each.conflicts for each in found.gathers) >= 1
     assert found.cost.milliseconds == pytest.approx(sum(each.latency_ms for each in found.gathers), abs=0.01)
     assert found.cost.coherence is not None
     assert by_name["board"].lines >= 1
     assert "reviews are away" in by_name["reviews"].reason
     assert {each.health.source: each.rank for each in declared} == {"board": 10, "mail": 40, "reviews": 50}
+    assert [each.health.state for each in declared] == ["answers", "answers", "failing"]
+    assert (by_name["reviews"].asked, by_name["reviews"].missed) == (3, 3)
     assert [(each.source, each.against) for each in account.conflicts] == [("mail", "board")]
-    assert (await sources.sources(empty, now=NOW)).cost.gathers == 2  # what a person looks at is not recorded
+    assert (await sources.sources(empty, now=NOW)).cost.gathers == 3  # what a person looks at is not recorded
 
 
 async def test_every_engine_shows_the_same(store: Store, home: Settings) -> None:

@@ -55,9 +55,13 @@ async def doctor(memory: Memory, output: Output) -> None:
     hooks = memory.spools or Spools(hooks_folder(space_of(Path.cwd(), home=settings.home).file))
     if failures := hook_failures(hooks, settings):
         advice.append(f"{counted(len(failures), 'hook')} failed lately: `mica observe status` says why")
-    checked = await memory.sources.health(timeout_s=SOURCES_S)
-    silent = [each for each in checked if not each.is_there]
+    checked = await memory.check_sources(timeout_s=SOURCES_S)
+    silent, failing = ([each for each in checked if each.state == state] for state in ("missing", "failing"))
     advice += [f"source {each.source} does not answer: {each.told}" for each in silent]
+    advice += [
+        f"source {each.source} is there, but its last {each.past.failed_in_a_row} questions failed: {each.past.failure}"
+        for each in failing
+    ]
     if not sizes.events:
         advice.append("this space is empty: run `mica up`, or `mica mark` a first observation")
     document = {
@@ -74,7 +78,11 @@ async def doctor(memory: Memory, output: Output) -> None:
         "transcripts_waiting": len(waiting),
         "marks_without_vector": unread,
         "hook_failures": len(failures),
-        "sources": {"declared": len(checked), "silent": [each.source for each in silent]},
+        "sources": {
+            "declared": len(checked),
+            "silent": [each.source for each in silent],
+            "failing": [each.source for each in failing],
+        },
         "backlog": {"events": waiting_events, "size_bytes": waiting_bytes},
         "problems": problems,
         "failed_work": [{"at": event.at, **event.data} for event in failed],

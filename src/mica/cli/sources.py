@@ -12,10 +12,12 @@ from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.model import utc_now
 from mica.select.fragments import Concept, Declared
-from mica.select.sources.health import Health
+from mica.select.sources.health import Health, State
 from mica.select.sources.tables import Explained, driver_of, place_of
 
 TEXT_CHARACTERS_MAX = 200  # of a fragment in a list; --json has all of it
+
+COLOURS: dict[State, str] = {"answers": "green", "failing": "yellow", "missing": "red"}
 
 
 @click.group()
@@ -144,7 +146,8 @@ def _print_explained(console: Console, asked: Explained) -> None:
 async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
     """Whether each declared source answers now, how fast, and how its latest questions went.
 
-    Exits 1 when one does not answer.
+    One is failing that is there, but could not answer its latest three questions or more. Exits 1 when one does not
+    answer or is failing.
 
     Example: mica sources health --json
     """
@@ -152,7 +155,7 @@ async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
 
     def for_people(console: Console) -> None:
         for each in found:
-            state = "[green]answers[/]" if each.is_there else "[red]missing[/]"
+            state = f"[{COLOURS[each.state]}]{each.state}[/]"
             console.print(
                 f"{state} {escape(each.source)} [dim]{each.driver}, {each.milliseconds:.0f} ms[/] {escape(each.told)}",
                 soft_wrap=True,
@@ -163,7 +166,7 @@ async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
             console.print("No source is declared; docs/sources.md says how.", markup=False)
 
     output.show(found, for_people)
-    if not all(each.is_there for each in found):
+    if any(each.state != "answers" for each in found):
         raise click.exceptions.Exit(1)
 
 

@@ -151,9 +151,8 @@ class Gathering(Sourcing):
         went = past(await self.events(EventQuery(names=(GATHERED,), limit=USED_MAX))) if found else {}
         collecting = self._collecting
         return [
-            msgspec.structs.replace(
-                each,
-                past=went.get(each.source) or Past(),
+            each.after(
+                went.get(each.source) or Past(),
                 breaker="open" if collecting.breaker(each.source).is_open else "closed",
             )
             for each in found

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
 from mica.model import Event
+
+FAILING_MIN = 3  # failures in a row, after which a source that is there is not well all the same
+
+State = Literal["answers", "failing", "missing"]
 
 
 class Past(msgspec.Struct, kw_only=True):
@@ -15,6 +20,7 @@ class Past(msgspec.Struct, kw_only=True):
 
     asked: int = 0  # times that it was asked, and not answered for from the cache
     failed: int = 0
+    failed_in_a_row: int = 0  # the latest
     answered_at: datetime | None = None  # the last time
     failure: str = ""  # the last one's reason
 
@@ -27,8 +33,15 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     is_there: bool
     told: str  # what it says of itself, or why it does not answer
     milliseconds: float
+    state: State  # `failing`: it is there, and its latest questions all failed
     past: Past = msgspec.field(default_factory=Past)
     breaker: str = "closed"  # `open` while it is left alone after several failures, in this process
+
+    def after(self, past: Past, *, breaker: str) -> Health:
+        """The same with how its latest questions went."""
+        is_failing = self.is_there and past.failed_in_a_row >= FAILING_MIN
+        state = "failing" if is_failing else self.state
+        return msgspec.structs.replace(self, past=past, breaker=breaker, state=state)
 
 
 def past(gathered: Iterable[Event]) -> dict[str, Past]:
@@ -37,17 +50,25 @@ def past(gathered: Iterable[Event]) -> dict[str, Past]:
     for event in gathered:
         asked, cached = (_names(event.data.get(key)) for key in ("asked", "cached"))
         missing = event.data.get("missing")
-        failures = missing if isinstance(missing, Mapping) else {}
+        failures = {**_stale(event.data.get("degraded")), **(missing if isinstance(missing, Mapping) else {})}
         for name in asked - cached:
             each = found.setdefault(name, Past())
             each.asked += 1
             if name in failures:
                 each.failed += 1
+                each.failed_in_a_row += 1
                 each.failure = str(failures[name])
             else:
+                each.failed_in_a_row = 0
                 each.answered_at = event.at
     return found
 
 
 def _names(value: object) -> set[str]:
     return {str(each) for each in value} if isinstance(value, list | tuple) else set()
+
+
+def _stale(degraded: object) -> dict[str, object]:
+    """The sources that were answered for by what they said earlier, and why: they failed, too."""
+    listed = degraded if isinstance(degraded, list | tuple) else ()
+    return {str(each.get("source")): each.get("reason") for each in listed if isinstance(each, Mapping)}

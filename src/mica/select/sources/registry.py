@@ -187,6 +187,7 @@ class Sources:
             source=source.declared.name,
             driver=getattr(source, "driver", "program"),
             is_there=is_there,
+            state="answers" if is_there else "missing",
             told=told,
             milliseconds=(time.perf_counter() - begun) * 1_000,
         )

@@ -158,7 +158,7 @@ def _miss(known: dict[str, Answered], name: str, reason: str) -> None:
 
 async def declared(memory: Memory) -> list[Declared]:
     """Every source that is declared or registered, asked whether it is there."""
-    return [_declared(memory, health) for health in await memory.sources.health()]
+    return [_declared(memory, health) for health in await memory.check_sources()]
 
 
 def _declared(memory: Memory, health: Health) -> Declared:
