@@ -207,3 +207,19 @@ async def test_what_was_judged_is_part_of_what_is_gathered(client: httpx2.AsyncC
     assert "approve" in account["injection"]
     assert [each["verdict"] for each in listed["judgments"]] == ["approve"]
     assert (wrong.status_code, "domain:type:id" in wrong.text) == (422, True)
+
+
+async def test_briefs_are_switched_judged_and_gathered_ahead(client: httpx2.AsyncClient) -> None:
+    judged = {"concept": "judgment:code_review:1", "verdict": "GROWL", "confidence": 0.5}
+    assert (await client.post("/api/judgments", json=judged)).status_code == 200
+
+    assert (await client.get("/api/briefs")).json() == {"on": True}
+    assert (await client.post("/api/briefs", json={"on": False})).json() == {"on": False}
+    assert (await client.post("/api/briefs", json={})).status_code == 400
+    assert (await client.get("/api/briefs")).json() == {"on": False}
+    [ahead] = (await client.post("/api/warm", json={"limit": 1})).json()["gathered"]
+    told = (await client.get("/api/quality", params={"weeks": 2})).json()
+
+    assert ahead["concept"] == judged["concept"]
+    assert told["verdict"]
+    assert len(told["weeks"]) >= 2

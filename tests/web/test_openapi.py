@@ -77,7 +77,7 @@ def test_every_operation_is_described_and_names_what_it_answers(described: dict[
 
 VERBS = set(
     "mark search brief why navigate crystallize crystals expand retract handoff teachings tick replay report doctor "
-    "verify purge pin unpin sessions overview promote".split()
+    "verify purge pin unpin sessions overview promote quality briefs warm".split()
 )
 
 

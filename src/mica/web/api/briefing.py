@@ -1,4 +1,4 @@
-"""search, brief, why, navigate, handoff over HTTP."""
+"""search, brief, why, navigate, handoff, quality, briefs over HTTP."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mica.memory import Memory, Preset
 from mica.model import Brief
 from mica.select.finding import CrystalHit, Depth
 from mica.select.navigation.places import Place
+from mica.select.quality import Quality
 from mica.select.rank import Hit
 from mica.select.sources import RECENCY_WEIGHT
 from mica.web.api.shapes import Limit, Moment, Name, Words
@@ -186,3 +187,39 @@ async def handoff(memory: Memory, asked: HandoffAsked) -> HandoffOut:
         left_out=made.left_out,
         errors=made.errors,
     )
+
+
+class QualityAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    weeks: Annotated[int, msgspec.Meta(ge=1, le=520)] = 8
+
+
+class Judged(Quality, frozen=True, kw_only=True):
+    """Whether briefs helped, in a sentence and in figures."""
+
+    verdict: str
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether this space tells briefs."""
+
+    on: bool
+
+
+@API.get("/quality", tag="space")
+async def quality(memory: Memory, asked: QualityAsked) -> Judged:
+    """Tasks with briefs beside tasks without, by their outcomes, and what gathering cost."""
+    found = await memory.quality(weeks=asked.weeks)
+    return Judged(verdict=found.helped.verdict, **msgspec.structs.asdict(found))
+
+
+@API.get("/briefs", tag="space")
+async def briefs(memory: Memory) -> Switch:
+    """Whether this space tells briefs."""
+    return Switch(on=await memory.briefs_are_on())
+
+
+@API.post("/briefs", tag="space")
+async def switch_briefs(memory: Memory, asked: Switch) -> Switch:
+    """Switch briefs on or off for this space. Off, agents are told nothing, by hooks neither."""
+    await memory.switch_briefs(on=asked.on)
+    return Switch(on=await memory.briefs_are_on())

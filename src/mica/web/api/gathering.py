@@ -1,4 +1,4 @@
-"""defrag, judge, judgments, sources over HTTP: what other systems know of a concept."""
+"""defrag, warm, judge, judgments, sources over HTTP: what other systems know of a concept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mica.inject.gathered import Defragged
 from mica.memory import Memory
 from mica.select.sources.health import Health
 from mica.web.api.observing import Recorded
@@ -23,6 +24,10 @@ class DefragAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     budget_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
     deadline_s: Annotated[float, msgspec.Meta(gt=0, le=60)] | None = None
     is_preview: bool = False  # shown to no agent: nothing is recorded
+
+
+class WarmAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limit: Annotated[int, msgspec.Meta(ge=0, le=100)] = 5
 
 
 class JudgeAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +61,12 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     receipt: str | None
 
 
+class Warmed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was gathered ahead."""
+
+    gathered: list[Gathered]
+
+
 class Judgments(msgspec.Struct, frozen=True, kw_only=True):
     """Judgments, oldest first."""
 
@@ -77,6 +88,16 @@ async def defrag(memory: Memory, asked: DefragAsked) -> Gathered:
         deadline_s=asked.deadline_s,
         is_preview=asked.is_preview,
     )
+    return _gathered(told)
+
+
+@API.post("/warm", tag="recall")
+async def warm(memory: Memory, asked: WarmAsked) -> Warmed:
+    """Gather ahead what the next session will ask about: the concepts judged last, and those every brief speaks of."""
+    return Warmed(gathered=[_gathered(each) for each in await memory.warm(limit=asked.limit)])
+
+
+def _gathered(told: Defragged) -> Gathered:
     document = msgspec.to_builtins(told)
     return Gathered(**{name: document[name] for name in Gathered.__struct_fields__})
 
