@@ -126,3 +126,18 @@ def test_variables_that_sources_name_are_taken_and_no_others(tmp_path: Path) -> 
         file.write_text(f'{key} = "x"\n')
         with pytest.raises(InvalidSettings, match=f"`{key}` is not for a file"):
             load_settings(environment)
+
+
+@pytest.mark.parametrize("concept", ["nonsense", "judgment:code_review", "a:b:", ":b:c"])
+def test_a_concept_that_is_none_is_refused_when_settings_are_read(tmp_path: Path, concept: str) -> None:
+    """A brief must never raise into an agent's turn for what a file says."""
+    environment = written(tmp_path, f'[brief]\nconcepts = ["{concept}"]\n')
+
+    with pytest.raises(InvalidSettings, match=r"config\.toml.*brief\.concepts"):
+        load_settings(environment)
+
+
+def test_concepts_of_every_brief_are_set_by_name(tmp_path: Path) -> None:
+    settings = load_settings(written(tmp_path, '[brief]\nconcepts = ["a:b:c", "judgment:code_review:a:1 b"]\n'))
+
+    assert settings.brief.concepts == ("a:b:c", "judgment:code_review:a:1 b")

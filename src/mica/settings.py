@@ -26,13 +26,18 @@ if TYPE_CHECKING:
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
+CONCEPT = r"^\S[^:]*:[^:]+:.*\S$"  # domain:type:id
+
+
 class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much an agent is told, and how long it may take."""
 
     budget_tokens: Annotated[int, msgspec.Meta(ge=0)] = 2_000
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
     holdout: Share = 0.0  # of sessions that are told none, to measure what telling is worth
-    concepts: tuple[str, ...] = ()  # domain:type:id, of which every brief tells what the sources know
+    concepts: tuple[
+        Annotated[str, msgspec.Meta(pattern=CONCEPT)], ...
+    ] = ()  # every brief tells what sources know of them
 
 
 class ObserveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
