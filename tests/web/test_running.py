@@ -216,11 +216,16 @@ def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: sig
         second = CliRunner().invoke(cli, ["up", "--port", "0"], env=variables)
         assert (second.exit_code, "served already" in second.stderr) == (1, True)
         children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=120)
+        with opener.open(f"{base}/api/stream") as stream:  # as a tab of the dashboard does
+            assert stream.readline().startswith(b"retry:")
+            process.send_signal(number)
+            out, err = process.communicate(timeout=120)
 
     assert process.returncode == 0, out + err
+    assert err.splitlines()[-1] == "mica: stopped"
     assert "Traceback" not in err
+    assert "Cancel" not in err
+    assert "is closed" not in err
     assert link.partition("key=")[2] not in err
     assert not any(child.is_running() for child in children)
     assert list((data / "servers").iterdir()) == []

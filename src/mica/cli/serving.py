@@ -68,7 +68,8 @@ def serve_up(
         try:
             await look(opened)
         except MicaError as error:  # what is there can be seen all the same
-            click.echo(f"mica: {error}", err=True)
+            if not house.is_closed:  # else it was stopped meanwhile
+                click.echo(f"mica: {error}", err=True)
         await tend(house)
 
     asyncio.run(serve(place, settings=settings, listening=listening, ready=ready, during=during))

@@ -43,7 +43,7 @@ class House:
         self._open: dict[str, Memory] = {}
         # Only while somebody waits: names of spaces that are not there may be asked for without end.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._is_closed = False
+        self.is_closed = False
 
     @property
     def default(self) -> str:
@@ -72,7 +72,7 @@ class House:
         """
         name = self.default if space is None else space
         async with self._locks.setdefault(name, asyncio.Lock()):
-            if self._is_closed:
+            if self.is_closed:
                 raise InvalidInput("this server is stopping; ask again when it is back")
             if name not in self._open:
                 if len(self._open) >= self._open_max:
@@ -86,7 +86,7 @@ class House:
 
     async def close(self) -> None:
         """Close every memory. What a store cannot take now stays on disk for the next who opens the space."""
-        self._is_closed = True
+        self.is_closed = True
         async with AsyncExitStack() as stack:
             for memory in self._open.values():
                 stack.push_async_callback(memory.close)
