@@ -453,6 +453,21 @@ async def test_sources_tell_health_latency_coherence_conflicts_and_what_it_all_t
     assert (await sources.sources(empty, now=NOW)).cost.gathers == 3  # what a person looks at is not recorded
 
 
+async def test_no_source_failed_more_often_than_it_was_asked(empty: mica.Memory) -> None:
+    """A brief about a concept is two receipts, and both name who was missing."""
+
+    def broken(concept: object) -> object:
+        raise ValueError("the reviews are away")
+
+    empty.register("reviews", broken)
+    await empty.brief("login", concept="judgment:code_review:7", deadline_s=20)
+
+    found = {each.name: each for each in (await sources.sources(empty, now=NOW)).answered}
+
+    assert (found["reviews"].asked, found["reviews"].missed) == (2, 2)
+    assert all(each.missed <= each.asked for each in found.values())
+
+
 async def test_every_engine_shows_the_same(store: Store, home: Settings) -> None:
     """A-21, B-32."""
     shown = []

@@ -98,7 +98,7 @@ async def sources(memory: Memory, *, now: datetime) -> Sources:
         for name, lines in receipt.sources:
             _count(known, name, at=receipt.at, lines=lines)
         for name, reason in receipt.missing.items():
-            _miss(known, name, reason)
+            _miss(known, name, reason, is_counted=name in dict(receipt.sources))
     told = await memory.events(EventQuery(names=(GATHERED,), limit=GATHERS_READ))
     gathers = [gather for event in told if (gather := _gathered(event, known)) is not None]
     events = sorted([*briefed, *told], key=lambda event: event.place)
@@ -124,7 +124,7 @@ def _gathered(event: Event, known: dict[str, Answered]) -> Gather | None:
         said = sum(fragment.source == name for fragment in told.fragments)
         _count(known, name, at=event.at, lines=said, cached=name in told.cached)
     for name, reason in told.missing.items():
-        _miss(known, name, reason)
+        _miss(known, name, reason, is_counted=name in told.asked)
     return Gather(
         id=event.id,
         position=event.position,
@@ -150,8 +150,10 @@ def _count(known: dict[str, Answered], name: str, *, at: datetime, lines: int, c
     source.last_at = at if lines else source.last_at
 
 
-def _miss(known: dict[str, Answered], name: str, reason: str) -> None:
+def _miss(known: dict[str, Answered], name: str, reason: str, *, is_counted: bool) -> None:
+    """A source that could not answer was asked: receipts name only those among the asked that spoke."""
     source = known.setdefault(name, Answered(name=name))
+    source.asked += not is_counted
     source.missed += 1
     source.reason = reason
 
