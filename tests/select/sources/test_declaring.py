@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import mica
 from mica.errors import InvalidInput, InvalidSettings
 from mica.select.fragments import OWN, Concept
+from mica.select.sources import registry
 from mica.select.sources.declaring import TABLES
 from mica.select.sources.registry import Sources
 from mica.select.sources.tables import driver_of
@@ -134,6 +136,24 @@ async def test_no_source_takes_the_name_of_one_of_micas_own(name: str, memory: m
     with pytest.raises(InvalidInput, match="is taken by a source of mica's own"):
         memory.register(name, {})
     assert {*memory.every_source, "log"} == {*OWN}
+
+
+async def test_what_a_source_is_asked_with_can_be_loaded_ahead(
+    declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new process pays for it before the deadline begins; what is not needed is not loaded."""
+    loaded: list[str] = []
+    monkeypatch.setattr(registry, "import_module", loaded.append)
+    for module in ("jsonpath", "asyncpg"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    sources = declare(
+        '[sources.file]\ndriver = "json"\npath = "x.json"\nselect = "$.*"\n'
+        '[sources.other]\ndriver = "postgres"\ndsn_env = "X"\nquery = "SELECT 1"\nconcepts = ["other:*"]\n'
+    )
+
+    await sources.prepare([ABOUT])
+
+    assert loaded == ["jsonpath"]
 
 
 def test_the_tables_of_the_page_are_declared_as_written(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class HttpSource(DeclaredSource):
     """One address for each concept."""
 
     driver = "http"
+    needs = "httpx2"
     table: HttpTable
 
     def __init__(self, name: str, table: HttpTable, around: Around) -> None:
@@ -95,7 +96,7 @@ class HttpSource(DeclaredSource):
         raise SourceFailed(self.name, f"{self.place} redirects more than {REDIRECTS_MAX} times; give the last address")
 
     async def _connected(self) -> httpx2.AsyncClient:
-        await imported(self.pool, self.name, "httpx2", extra="sources")
+        await imported(self.pool, self.name, self.needs, extra="sources")
         if self._unset:
             raise SourceFailed(
                 self.name, f"the variable {self._unset[0]!r} that headers_env names is not set; export it"

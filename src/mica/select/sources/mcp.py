@@ -59,6 +59,7 @@ class McpSource(DeclaredSource):
     """One session with a server, kept open by a task of its own and opened again when it broke."""
 
     driver = "mcp"
+    needs = "mcp.client"
     table: McpTable
 
     def __init__(self, name: str, table: McpTable, around: Around) -> None:
@@ -161,7 +162,7 @@ class McpSource(DeclaredSource):
         """The session, which may still be opening. That goes on when nobody waits any more: the next finds it open."""
         if self._unset:
             raise SourceFailed(self.name, f"the variable {self._unset[0]!r} is not set; export it")
-        await imported(self.pool, self.name, "mcp.client", extra="mcp")
+        await imported(self.pool, self.name, self.needs, extra="mcp")
         if self._session is None:
             self._session = _Session()
             self._session.task = asyncio.create_task(self._hold(self._session))

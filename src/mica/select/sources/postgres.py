@@ -166,6 +166,7 @@ class PostgresSource(DeclaredSource):
     """A server that is only read: every query runs in a read-only transaction with a time limit of the server's own."""
 
     driver = "postgres"
+    needs = "asyncpg"
     rank = RANK_DATABASE
     table: PostgresTable
 
@@ -204,7 +205,7 @@ class PostgresSource(DeclaredSource):
             raise SourceFailed(
                 self.name, f"the variable {self.table.dsn_env!r} that dsn_env names is not set; export it"
             )
-        await imported(self.pool, self.name, "asyncpg", extra="postgres")
+        await imported(self.pool, self.name, self.needs, extra="postgres")
         from mica.store.postgres_server import FAILURES, LOST
 
         try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -165,6 +168,22 @@ class Sources:
                     reason = error.reason if isinstance(error, SourceFailed) else str(error)
                     asked.append(source.asked(f"nothing: {reason}", {}))
         return sorted(asked, key=lambda each: (each.declared.rank, each.source))
+
+    async def prepare(self, concepts: Collection[Concept]) -> None:
+        """Load what the sources that cover these are asked with, so that no deadline pays for it.
+
+        What is not installed is told when it is asked for.
+        """
+        from mica.select.sources.tables import DeclaredSource
+
+        asked = [each for each in self if any(each.declared.knows(concept) for concept in concepts)]
+        tables = [each for each in asked if isinstance(each, DeclaredSource)]
+        needed = {each.needs for each in tables} | {
+            "jsonpath" for each in tables if getattr(each.table, "select", None)
+        }
+        for module in sorted(needed - {None} - sys.modules.keys(), key=str):
+            with suppress(ImportError):
+                await asyncio.to_thread(import_module, str(module))
 
     async def health(self, *, timeout_s: float = 3.0) -> list[Health]:
         """Whether each source answers, all asked at once. None of them is waited for longer than the time."""

@@ -88,6 +88,7 @@ class DeclaredSource(ABC):
     driver: ClassVar[str]
     rank: ClassVar[int] = RANK_OTHER
     is_live: ClassVar[bool] = False
+    needs: ClassVar[str | None] = None  # the module that it is asked with; loaded when it is used
 
     def __init__(self, name: str, table: SourceTable, around: Around) -> None:
         self.table = table
