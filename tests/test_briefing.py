@@ -213,6 +213,18 @@ async def test_a_line_of_a_gather_leads_to_its_own_source_and_concept_and_to_no_
     assert (stated.text, stated.because[0].origins) == ("shop:review:1", (("other", "row verdict"),))
 
 
+async def test_a_purge_takes_receipts_that_quote_what_lost(memory: Memory) -> None:
+    old = memory.judge(CONCEPT, "WAG", confidence=0.5, reasons=["the zebra said so"])
+    memory.judge(CONCEPT, "GROWL", confidence=0.5)
+    gathered = await memory.defrag(CONCEPT, deadline_s=5)
+    assert "zebra" in gathered.injection
+
+    await memory.purge(ids=[old.id])
+
+    told = msgspec.json.encode(await memory.events(EventQuery(limit=None)))
+    assert b"zebra" not in told
+
+
 async def test_the_start_of_a_line_is_enough_and_every_concept_is_told_of_which_it_was_said(memory: Memory) -> None:
     memory.judge(CONCEPT, "GROWL", confidence=0.52, reasons=["tests passed"])
     memory.judge("shop:review:1", "GROWL", confidence=0.52, reasons=["no types"])

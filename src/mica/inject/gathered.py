@@ -96,6 +96,7 @@ def receipt(answer: Defragged) -> dict[str, object]:
                 "text": conflict_line(each),
                 "source": each.source,
                 "origins": [[origin.source, origin.locator] for origin in each.origins],
+                "sources": each.sources,
             }
             for each in _lost(answer.fragments, answer.conflicts)
         ],

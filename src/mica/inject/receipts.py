@@ -56,7 +56,7 @@ async def quoting(store: Store, events: Iterable[EventId]) -> list[Event]:
 
 def _quoted(receipt: Event) -> Iterator[object]:
     """The events whose words stand in a receipt."""
-    for name in ("passages", "fragments"):
+    for name in ("passages", "fragments", "lost"):
         said = receipt.data.get(name)
         for each in said if isinstance(said, list) else ():
             if isinstance(each, dict) and "text" in each and isinstance(sources := each.get("sources"), list):

@@ -61,6 +61,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     source: str
     origins: tuple[Origin, ...]
+    sources: tuple[EventId, ...] = ()
     against: str  # the source that won
     reason: str  # why this one lost: expired, not valid yet, less trusted, less sure, older, same in all else
 
@@ -292,6 +293,7 @@ def _conflict(claim: Sequence[Fragment], won: Fragment, ranks: Mapping[str, int]
         at=first.at,
         source=first.source,
         origins=_origins(claim),
+        sources=_events(claim),
         against=won.source,
         reason=reason,
     )
