@@ -247,6 +247,33 @@ def test_a_wish_is_no_principle() -> None:
     assert digest.principles == ()
 
 
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "Do not change the session cookie yet.",
+        "But please leave the database alone.",
+        "Find out why the login forgets it.",
+    ],
+)
+def test_how_to_go_about_the_work_is_not_what_it_meant(instruction: str) -> None:
+    """An imperative of a prompt tells nothing of the work, though there is room for it."""
+    found = Source("m2", "The report is thrown away.", ("report",))
+    looked = Source("m3", "Let me look at all of it once more. " * 30, ("narration",))
+
+    digest = extract([Source("m1", instruction, ("prompt",)), found, looked], budget_tokens=90)
+
+    assert [each.text for each in digest.statements] == [found.text]
+    assert {each.id: each.reason for each in digest.dropped}["m1"] == "only asked"
+
+
+def test_an_instruction_alone_is_still_told() -> None:
+    digest = extract(
+        [Source("m1", "Do not change the cookie.", ("prompt",)), Source("m2", "Ok.", ("prompt",))], budget_tokens=9
+    )
+
+    assert [each.text for each in digest.insight] == ["Do not change the cookie."]
+
+
 def test_a_lone_rule_is_the_insight() -> None:
     digest = extract(sources_of(["Never log a token. Ok, now we go on.", ""]), budget_tokens=6)
 

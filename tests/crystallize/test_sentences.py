@@ -33,6 +33,10 @@ def test_sentences_stand_in_the_text_in_their_order(text: str) -> None:
             "Update the engine with batch logic: Add a chunk utility, batch the execution and remap every index",
             ["Update the engine with batch logic", "Add a chunk utility, batch the execution and remap every index"],
         ),
+        (
+            "Two things must change together: claim the cart before charging, and refuse a second order for a cart.",
+            ["Two things must change together: claim the cart before charging, and refuse a second order for a cart."],
+        ),
         ("", []),
         (" \n\t \n", []),
     ],

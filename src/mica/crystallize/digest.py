@@ -16,9 +16,9 @@ import msgspec
 
 from mica import tokens
 from mica.crystallize.choose import Candidate, choose, is_said
-from mica.crystallize.roles import is_announcement, is_fragment, is_principle, is_significance
+from mica.crystallize.roles import is_announcement, is_fragment, is_instruction, is_principle, is_significance
 from mica.crystallize.salience import KINDS, REQUESTS, Said, Table, Tally, shipped, tally, weigh
-from mica.crystallize.sentences import split
+from mica.crystallize.sentences import clauses, split
 from mica.crystallize.topics import topics
 from mica.crystallize.units import units
 from mica.errors import InvalidInput
@@ -27,8 +27,8 @@ Count: TypeAlias = Callable[[str], int]
 Reason: TypeAlias = Literal["empty", "filler", "only asked", "said by another", "no room", "not cited"]
 
 INDIFFERENT = 0.6  # of the mean salience: a unit below it costs, so that a sentence of empty words never pays
-REQUEST_SHARE = 0.2  # of the budget: what was asked for is no evidence of work
-HEAD_FACTOR = 1.25  # the first sentence of a mark says what it is about
+REQUEST_SHARE = 0.195  # of the budget: what was asked for is no evidence of work
+HEAD_FACTOR = 1.35  # the first sentence of a mark says what it is about
 FILLER_FACTOR = 0.8
 SAYERS_MAX = 8  # statements of one unit that are compared with a dropped source
 THOUGHT_UNITS_MIN = 2  # beside numbers: a heading of one word tells nothing
@@ -100,7 +100,7 @@ def extract(
     ordered = in_time(sources)
     lines = _read(ordered)
     table = table or shipped()
-    likely = weigh(counted or tally(said for line in lines for said in line), table)
+    likely = weigh(counted or count_mentions(sources), table)
     worth = _worth(likely, table, (unit for line in lines for said in line for unit in said.units))
     sentences = list(_thoughts(_distinct(lines)))
     source_tokens = sum(count(source.text) for source in sources)
@@ -134,7 +134,7 @@ def extract(
 
 def count_mentions(sources: Sequence[Source]) -> Tally:
     """What to carry up: the counts of every unit of these sources."""
-    return tally(said for line in _read(in_time(sources)) for said in line)
+    return tally(said for line in _read(in_time(sources), clauses) for said in line)
 
 
 def in_time(sources: Sequence[Source]) -> list[Source]:
@@ -155,7 +155,7 @@ Line: TypeAlias = list[Said]  # the sentences of one source
 Test: TypeAlias = Callable[[Said], bool]
 
 
-def _read(sources: Iterable[Source]) -> list[Line]:
+def _read(sources: Iterable[Source], parted: Callable[[str], Iterable[str]] = split) -> list[Line]:
     return [
         [
             Said(
@@ -166,7 +166,7 @@ def _read(sources: Iterable[Source]) -> list[Line]:
                 kinds=tuple(kind for kind in KINDS if kind in source.tags),
                 weight=source.weight,
             )
-            for number, sentence in enumerate(split(source.text))
+            for number, sentence in enumerate(parted(source.text))
         ]
         for place, source in enumerate(sources)
     ]
@@ -191,11 +191,13 @@ def _distinct(lines: Iterable[Line]) -> Iterable[list[Said]]:
 def _thoughts(sentences: Iterable[list[Said]]) -> Iterable[list[Said]]:
     """The sentences that tell something by themselves; all of them where none does."""
     every = list(sentences)
-    return [said for said in every if _is_thought(said[0])] or every
+    return [said for said in every if any(map(_is_thought, said))] or every
 
 
 def _is_thought(said: Said) -> bool:
     named = sum(not unit.isdigit() for unit in said.units)
+    if "prompt" in said.kinds and is_instruction(said.text):
+        return False
     return named >= THOUGHT_UNITS_MIN and not is_fragment(said.text) and not is_announcement(said.text)
 
 

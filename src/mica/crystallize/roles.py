@@ -23,6 +23,12 @@ _ANNOUNCED = re.compile(
     r"(?:let me|let's|i'll|i will|i need to|i'm going to|i am going to)\b",
     re.IGNORECASE,
 )
+_INSTRUCTED = re.compile(
+    r"(?:(?:and|but|then|also|yes|no|ok(?:ay)?)\b[,.]?\s+)*"
+    r"(?:please|do not|don't|never|make sure|be sure|ensure|remember|find out|"
+    r"write (?:a|the) tests?|let me know|tell me|show me)\b",
+    re.IGNORECASE,
+)
 _PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
 _QUOTES = '"`'
 _ASKS = re.compile(r"\?\W*$")
@@ -40,6 +46,11 @@ def is_fragment(sentence: str) -> bool:
 def is_announcement(sentence: str) -> bool:
     """Whether it says what its author is about to do: no word of what was done."""
     return bool(_ANNOUNCED.match(sentence))
+
+
+def is_instruction(sentence: str) -> bool:
+    """Whether it tells somebody how to go about the work, as "Do not change anything yet." does."""
+    return bool(_INSTRUCTED.match(sentence))
 
 
 def is_principle(sentence: str) -> bool:

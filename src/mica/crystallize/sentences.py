@@ -25,12 +25,23 @@ def split(text: str) -> Iterator[str]:
     """The sentences of a text in order, each exactly as it stands there, without the bullet before it.
 
     A line that goes on in small letters belongs to the line before it. A long sentence is parted at a colon or
-    semicolon where both parts have something to say; the mark between them belongs to neither. A colon
-    at the end is left out: what it leads to is another sentence.
+    semicolon where both parts have something to say; but what goes on in small letters after a colon is what the
+    words before it announce, and stays with them. The mark between parts belongs to neither. A colon at the end is
+    left out: what it leads to is another sentence.
     """
+    for sentence in _whole(text):
+        yield from _clauses(sentence, goes_on=False)
+
+
+def clauses(text: str) -> Iterator[str]:
+    """The same text in smaller parts, for counting: what a colon announces is a clause by itself."""
+    for sentence in _whole(text):
+        yield from _clauses(sentence, goes_on=True)
+
+
+def _whole(text: str) -> Iterator[str]:
     for start, end in _paragraphs(text):
-        for sentence in _sentences(text[start:end]):
-            yield from _clauses(sentence)
+        yield from _sentences(text[start:end])
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
@@ -72,13 +83,16 @@ def _sentences(paragraph: str) -> Iterator[str]:
         yield paragraph[start:]
 
 
-def _clauses(sentence: str) -> Iterator[str]:
+def _clauses(sentence: str, *, goes_on: bool) -> Iterator[str]:
+    """Its parts at colons and semicolons; what a colon announces in small letters only where that is wanted."""
     start = 0
     if len(sentence.split(maxsplit=LONG_WORDS)) > LONG_WORDS:
         for mark in _CLAUSE.finditer(sentence):
             if _SOME_WORDS.match(sentence, start, mark.start()) and _SOME_WORDS.match(sentence, mark.end()):
-                yield sentence[start : mark.start()]
-                start = _after_blanks(sentence, mark.end())
+                begins = _after_blanks(sentence, mark.end())
+                if goes_on or mark[0] == ";" or not sentence[begins].islower():
+                    yield sentence[start : mark.start()]
+                    start = begins
     if rest := sentence[start:].rstrip(": "):
         yield rest
 
