@@ -37,7 +37,7 @@ driver = "json"
 path = "state.json"
 rank = 20
 
-[sources.log]
+[sources.lines]
 driver = "jsonl"
 path = "log.jsonl"
 rank = 25
@@ -144,7 +144,7 @@ async def test_one_source_cannot_speak_in_the_name_of_another(tmp_path: Path) ->
         made = await gathered(memory)
 
     assert {each.source for each in made.conflicts} == {"forger"}
-    assert {origin.source for each in made.fragments for origin in each.origins} == {"shop", "state", "log"}
+    assert {origin.source for each in made.fragments for origin in each.origins} == {"shop", "state", "lines"}
 
 
 async def test_a_contradiction_is_decided_by_rank_and_shown(tmp_path: Path) -> None:
@@ -232,5 +232,5 @@ async def test_a_source_that_is_too_sure_or_not_a_number_is_named(tmp_path: Path
         made = await gathered(memory)
 
     assert [each.value for each in made.fragments] == ["GROWL"]
-    assert set(made.missing) == {"shop", "state", "log"}
+    assert set(made.missing) == {"shop", "state", "lines"}
     assert "its confidence is 52" in made.missing["shop"]

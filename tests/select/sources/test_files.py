@@ -166,11 +166,11 @@ async def test_lines_are_told_latest_first_and_those_that_are_no_json_are_named(
         b'{"id": "abc123", "signal": "negative"}\n{"id": "abc1'
     )
     sources = declare(
-        '[sources.log]\ndriver = "jsonl"\npath = "log.jsonl"\nwhere = { id = "{id}" }\n'
+        '[sources.lines]\ndriver = "jsonl"\npath = "log.jsonl"\nwhere = { id = "{id}" }\n'
         'fragment = { key = "signal", value = "{signal}" }\n'
     )
 
-    said = await ask(sources, "log")
+    said = await ask(sources, "lines")
 
     assert [(each.value, each.locator.rpartition("#")[2]) for each in said] == [
         ("negative", "line 5"),
