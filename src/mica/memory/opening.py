@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mica.llm.embeddings import Encoder, chosen
 from mica.memory.keeping import Keeping
@@ -17,9 +17,6 @@ from mica.observe.spool import hooks_folder
 from mica.settings import Settings, load_settings
 from mica.store.opening import open_store
 from mica.store.space import is_address, space_of
-
-if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    pass
 
 
 class Memory(Keeping):

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,10 +24,6 @@ from mica.select.references import Reference, Resolved, listed, referred, resolv
 from mica.select.search import Filters
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.store.hot import Reads
-
-if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    pass
-
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 
