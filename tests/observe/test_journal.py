@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import cast
 
 import msgspec
@@ -26,7 +27,7 @@ from hypothesis import strategies as st
 import mica
 from mica import Context, EventQuery, Memory
 from mica.errors import Backlogged, InvalidContext, InvalidEvent, StoreFull, StoreUnavailable
-from mica.model import NESTING_MAX, Event, Ref, encode_data
+from mica.model import NESTING_MAX, Event, Ref, encode_data, new_writer
 from mica.observe import emitter as emitter_module
 from mica.observe import journal as journal_module
 from mica.observe.context import Here
@@ -275,13 +276,34 @@ def test_a_signal_handler_may_emit_at_any_moment() -> None:
     assert len({event.id for event in events}) == len(events)
 
 
+@pytest.mark.parametrize("moment", [function.__code__ for function in (Journal.within, Journal.__init__, new_writer)])
+def test_what_interrupts_the_making_of_an_inner_journal_is_kept(moment: CodeType) -> None:
+    """Two emits inside of an emit, one while the other makes room for such: both are there."""
+    journal = open_journal(None)
+    kept = interrupted(journal, lambda code: code is moment)
+
+    assert sorted(event.name for event in drained(journal)) == ["inner", "innermost", "outer"]
+    assert len({ref.id for ref in kept}) == 3
+
+
 def test_what_interrupts_an_emit_that_looks_for_its_turn_does_not_wait_for_it() -> None:
     """An emit inside of an emit, interrupted by a third one while it finds out that it is inside."""
     journal = open_journal(None)
+    outer, *inner = interrupted(journal, lambda code: code.co_name == "waited")
+
+    assert len(inner) == 2
+    assert all(ref.writer != outer.writer for ref in inner)
+    assert len(drained(journal)) == 3
+
+
+def interrupted(journal: Journal, is_moment: Callable[[CodeType], bool]) -> list[Ref]:
+    """An emit, one inside of it, and one that interrupts that one at some moment; the outermost first."""
+    inner: list[Ref] = []
 
     class Zone(tzinfo):
         def utcoffset(self, _: datetime | None) -> timedelta:
-            inner.append(journal.emit("inner"))
+            if not inner:
+                inner.append(journal.emit("inner"))
             return timedelta(0)
 
         def dst(self, _: datetime | None) -> None:
@@ -291,20 +313,16 @@ def test_what_interrupts_an_emit_that_looks_for_its_turn_does_not_wait_for_it() 
             return None
 
     def interrupt(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_name == "waited":
+        if event == "call" and is_moment(frame.f_code):
             sys.setprofile(None)
             inner.append(journal.emit("innermost"))
 
-    inner: list[Ref] = []
     sys.setprofile(interrupt)
     try:
         outer = journal.emit("outer", at=datetime(2026, 11, 1, tzinfo=Zone()))
     finally:
         sys.setprofile(None)
-
-    assert len(inner) >= 2
-    assert all(ref.writer != outer.writer for ref in inner)
-    assert len(drained(journal)) == len(inner) + 1
+    return [outer, *inner]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where only a callback is interrupted

@@ -53,7 +53,7 @@ class Journal:
         self._segments: list[Segment] = []
         self._written: Segment | None = None  # the one that `emit` writes
         self._home: Home | None = None
-        self._inner: Journal | None = None
+        self._inners: list[Journal] = []  # for events that are emitted inside of an emit; the first is used
 
     @property
     def size_bytes(self) -> int:
@@ -63,7 +63,8 @@ class Journal:
     def unfolded(self) -> list[Stretch]:
         """What is not in the store yet."""
         segments = [Stretch(each, each.folded, each.refreshed()) for each in list(self._segments)]
-        return [each for each in segments if each.first < each.last] + (self._inner.unfolded() if self._inner else [])
+        own = [each for each in segments if each.first < each.last]
+        return own + [each for inner in self._inners for each in inner.unfolded()]
 
     @property
     def waiting(self) -> int:
@@ -75,8 +76,8 @@ class Journal:
         with self._syncing:
             for segment in list(self._segments):
                 segment.sync()
-        if self._inner is not None:
-            self._inner.sync()
+        for inner in self._inners:
+            inner.sync()
 
     def batch(self, limit: int) -> Batch | None:
         """The next events for the store, oldest first; None when nothing waits."""
@@ -89,7 +90,7 @@ class Journal:
                 except UNREADABLE:
                     return segment.salvaged(limit, count)
             self._drop(segment, patient=False)
-        return self._inner.batch(limit) if self._inner is not None else None
+        return next((found for inner in self._inners if (found := inner.batch(limit)) is not None), None)
 
     def stored(self, batch: Batch) -> None:
         """The events of a batch are in the store."""
@@ -99,8 +100,8 @@ class Journal:
         """Remove every segment that is folded whole. It may have to wait for a sync."""
         for segment in list(self._segments):
             self._drop(segment, patient=True)
-        if self._inner is not None:
-            self._inner.sweep()
+        for inner in self._inners:
+            inner.sweep()
 
     def _drop(self, segment: Segment, *, patient: bool) -> None:
         """Remove a segment that is folded whole, unless it is the one that is written; else another time."""
@@ -118,8 +119,8 @@ class Journal:
     def leave(self) -> None:
         """Go on in a new segment, so that those before are removed as soon as they are folded."""
         self._seal()
-        if self._inner is not None:
-            self._inner.leave()
+        for inner in self._inners:
+            inner.leave()
 
     def left(self) -> None:
         """No segment is written until the next `roll`."""
@@ -129,8 +130,8 @@ class Journal:
         """Release everything; what is not folded stays on disk for the next who opens the space."""
         self._is_closed = True
         self._restart()
-        if self._inner is not None:
-            self._inner.close()
+        for inner in self._inners:
+            inner.close()
         with self._syncing:
             for segment in self._segments:
                 if segment.folded == segment.refreshed():
@@ -144,9 +145,10 @@ class Journal:
         _living.discard(self)
 
     def within(self) -> Journal:
-        if self._inner is None:
-            self._inner = Journal(self._folder, space=self._space, base=self._base, clock=self._clock, wake=self.wake)
-        return self._inner
+        if not self._inners:
+            made = Journal(self._folder, space=self._space, base=self._base, clock=self._clock, wake=self.wake)
+            self._inners.append(made)  # never in the place of one that a signal made meanwhile and wrote to
+        return self._inners[0]
 
     def roll(self, frame_bytes: int, base: int) -> Segment:
         """Go on in a new segment that has room for this frame."""
