@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mica.inject.accounts import charts, facts, page
@@ -62,6 +62,8 @@ def test_an_empty_history_has_an_honest_page() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9)), max_size=30), st.text(max_size=20))
+@example([(0.0, 0.0), (5e-324, 5e-324)], "the smallest number there is")
+@example([(1e9, -1e9), (1e9 + 1e-6, -1e9 + 1e-6)], "two values that no picture can tell apart")
 def test_every_chart_is_well_formed(points: list[tuple[float, float]], name: str) -> None:
     """A-29: whatever the figures are, the picture can be read."""
     name = "".join(character for character in name if character.isprintable())

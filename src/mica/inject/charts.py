@@ -11,6 +11,7 @@ import msgspec
 WIDTH, HEIGHT = 640, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 52, 40
 TICKS = 4
+SPAN_SHARE_MIN = 1e-9  # of the values: what lies closer together is one value
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ def bars(title: str, values: Sequence[tuple[str, float]], *, unit: str) -> str:
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
-    return (low, high) if high > low else (low, low + 1.0)
+    return (low, high) if high - low > SPAN_SHARE_MIN * max(1.0, abs(low), abs(high)) else (low, low + 1.0)
 
 
 def _axes(frame: Frame, *, across: str, up: str) -> list[str]:
