@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -25,7 +26,10 @@ from mica.testing import HandClock
 from mica.testing.postgres import Server, postgres_server
 
 settings.register_profile(
-    "mica", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    "mica",
+    deadline=None,
+    derandomize="CI" in os.environ,  # there a change is judged by the same examples as the one before; elsewhere by new
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("mica")
 
