@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import mica
@@ -56,8 +57,8 @@ def fragment(value: Value, *, at: datetime, key: str = "port", text: str | None 
 class Shaped(Told):
     """A source whose answer has another shape."""
 
-    def __init__(self, answer: object, name: str = "shaped") -> None:
-        super().__init__(name)
+    def __init__(self, answer: object, name: str = "shaped", **declared: object) -> None:
+        super().__init__(name, **declared)
         self.answer = answer
 
     async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
@@ -204,6 +205,38 @@ async def test_a_source_speaks_in_its_own_name_without_secrets_and_not_without_e
     assert {each.source for each in answer.fragments} == {"shaped"}
     assert secret not in answer.injection
     assert answer.missing == {"shaped": "more than 50 fragments; the first are used"}
+
+
+@pytest.mark.parametrize("where", ["text", "value", "locator"])
+async def test_a_reply_has_a_limit_of_characters_wherever_they_stand(
+    where: str, home: Settings, clock: HandClock
+) -> None:
+    """C-09: what is looked through, kept and recorded of a reply is bounded, and the rest is named."""
+    told = [
+        msgspec.structs.replace(fragment(number, at=clock(), key=f"k{number}"), **{where: "x" * 900})
+        for number in range(4)
+    ]
+
+    async with mica.open(":memory:", settings=home, clock=clock) as memory:
+        memory.sources.add(Shaped(told, characters_max=2_000))
+        answer = await memory.defrag(CONCEPT)
+
+    assert [each.key for each in answer.fragments] == ["k0", "k1"]
+    assert answer.missing == {"shaped": "more than 2,000 characters; the first 2 fragments are used"}
+
+
+async def test_a_live_object_of_megabytes_is_cut_by_what_its_table_says(home: Settings, clock: HandClock) -> None:
+    rows = [fragment("x" * 1_000_000, at=clock(), key=f"k{number}", text="long") for number in range(20)]
+
+    async with mica.open(":memory:", settings=home, clock=clock) as memory:
+        memory.register("big", rows)
+        memory.register("wide", rows, characters_max=1_500_000)
+        answer = await memory.defrag(CONCEPT, deadline_s=10)
+
+    assert answer.missing == {
+        "big": "more than 200,000 characters; the first 0 fragments are used",
+        "wide": "more than 1,500,000 characters; the first 1 fragments are used",
+    }
 
 
 async def test_what_a_source_lacks_is_named_beside_what_it_knows(home: Settings, clock: HandClock) -> None:

@@ -108,6 +108,7 @@ def test_a_fragment_cannot_be_half_made(wrong: dict[str, object], said: str) -> 
         ({"concepts": ()}, "at least one pattern"),
         ({"time_share": 0.0}, "time_share = 0.0"),
         ({"fragments_max": 0}, "fragments_max = 0"),
+        ({"characters_max": 0}, "characters_max = 0"),
         ({"invalidated_by": ("",)}, "names of events"),
     ],
 )

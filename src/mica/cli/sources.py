@@ -67,6 +67,7 @@ def _declared(declared: Declared) -> dict[str, object]:
         "time_share": declared.time_share,
         "invalidated_by": declared.invalidated_by,
         "fragments_max": declared.fragments_max,
+        "characters_max": declared.characters_max,
     }
 
 

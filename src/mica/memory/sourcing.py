@@ -47,7 +47,8 @@ class Sourcing(Guiding):
 
         An object is read each time it is asked; a function returns rows, fragments or nothing, and runs in a thread
         unless it is a coroutine. `concepts` are patterns of what it knows (`judgment:*`), `fragment` says which column
-        of a row is what, `where` which rows are meant, and `rank`, `ttl_s`, `is_live`, `fragments_max`, `timeout_s`,
-        `time_share` and `invalidated_by` are as in the settings. Raises InvalidInput for anything else.
+        of a row is what, `where` which rows are meant, and `rank`, `ttl_s`, `is_live`, `fragments_max`,
+        `characters_max`, `timeout_s`, `time_share` and `invalidated_by` are as in the settings. Raises InvalidInput for
+        anything else.
         """
         self.sources.register(name, thing, concepts=concepts, fragment=fragment, where=where, **declared)

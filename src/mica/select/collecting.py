@@ -266,7 +266,7 @@ class Collecting:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 said = await source.fragments(concept, now=at)
-                fragments = await self._checked(source.declared, said)
+                fragments, cut = await self._checked(source.declared, said)
         except TimeoutError as error:
             reason = f"no answer within {PATIENCE_S:.0f} s"
             breaker.failed(reason)
@@ -278,17 +278,17 @@ class Collecting:
             breaker.failed(_told(error))
             raise SourceFailed(name, _told(error)) from error
         breaker.succeeded()
-        missing = _harmless(said.missing) if isinstance(said, Partial) else ""
-        if len(fragments) > source.declared.fragments_max:
-            cut = f"more than {source.declared.fragments_max} fragments; the first are used"
-            fragments, missing = fragments[: source.declared.fragments_max], missing or cut
+        missing = (_harmless(said.missing) if isinstance(said, Partial) else "") or cut
         kept = Kept(fragments=fragments, missing=missing, at=at, tick=tick, position=position, generation=generation)
         if not source.declared.is_live:
             self._replies.keep(source.declared, concept, kept)
         return kept
 
-    async def _checked(self, declared: Declared, said: object) -> tuple[Fragment, ...]:
-        """What a source said, if it is what sources say. Raises SourceFailed, or what its own iterator raises."""
+    async def _checked(self, declared: Declared, said: object) -> tuple[tuple[Fragment, ...], str]:
+        """What a source said, if it is what sources say, and why not all of it is used.
+
+        Raises SourceFailed, or what its own iterator raises.
+        """
         if type(said) in (list, tuple, Partial) and _is_short(said):  # type: ignore[arg-type]  # one of these
             return _checked(declared, said)
         return await self._pool.run(declared.name, lambda: _checked(declared, said))  # it might block, or take long
@@ -315,16 +315,29 @@ def _wanted(sources: Mapping[str, FragmentSource], concept: Concept) -> dict[str
 def _is_short(said: Sequence[object]) -> bool:
     """Whether all of it is looked at within a millisecond or so."""
     some = islice(said, FRAGMENTS_MAX + 1)
-    return sum([len(each.text) for each in some if isinstance(each, Fragment)]) <= CHARACTERS_AT_ONCE
+    return sum([each.characters for each in some if isinstance(each, Fragment)]) <= CHARACTERS_AT_ONCE
 
 
-def _checked(declared: Declared, said: object) -> tuple[Fragment, ...]:
-    """Fragments in the source's own name, without secrets: they go into a cache, and before an agent."""
-    fragments = []
+def _checked(declared: Declared, said: object) -> tuple[tuple[Fragment, ...], str]:
+    """The first fragments, and why the others are not used."""
+    fragments: list[Fragment] = []
+    cut, characters = "", 0
     for each in islice(said, declared.fragments_max + 1):  # type: ignore[call-overload]  # what it raises is told
         if not isinstance(each, Fragment):
             raise SourceFailed(declared.name, f"it gave a {type(each).__name__}, not a fragment")
+        characters += each.characters
+        if len(fragments) == declared.fragments_max:
+            cut = f"more than {declared.fragments_max} fragments; the first are used"
+        elif characters > declared.characters_max:
+            cut = f"more than {declared.characters_max:,} characters; the first {len(fragments)} fragments are used"
+        if cut:
+            break
         fragments.append(each if each.source == declared.name else msgspec.structs.replace(each, source=declared.name))
+    return _redacted(fragments), cut
+
+
+def _redacted(fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
+    """The same without secrets: they go into a cache, and before an agent."""
     texts = "\n".join([f"{each.key}\n{each.text}\n{each.locator}\n{each.value}" for each in fragments])
     if redact(texts) == texts:  # nearly always, and at once for all of them
         return tuple(fragments)

@@ -38,6 +38,8 @@ ID_CHARACTERS_MAX = 500  # of an id: a path or an address; longer ones are conte
 KEY_CHARACTERS_MAX = 500
 TEXT_CHARACTERS_MAX = 20_000  # of a fragment; a reader is shown some 200 of them, and `mica why` all
 FRAGMENTS_MAX = 1_000  # from one source for one concept, whatever it declares
+CHARACTERS = 200_000  # of one reply, unless declared: twice fifty texts of the longest that tables make
+CHARACTERS_MAX = 2_000_000  # whatever it declares; looking through so many for secrets takes a tenth of a second
 NUMBER_BITS_MAX = 1_023  # of a whole number; longer ones are no floats, and numbers of sources are compared as such
 
 _WORD = re.compile(rf"[\w.-]{{1,{DOMAIN_CHARACTERS_MAX}}}")
@@ -177,6 +179,12 @@ class Fragment(msgspec.Struct, frozen=True, kw_only=True):
         for what, at in (("at", self.at), ("valid_from", self.valid_from), ("valid_until", self.valid_until)):
             self._check(at is None or at.tzinfo is not None, what, at)
 
+    @property
+    def characters(self) -> int:
+        """How much somebody wrote, whether a reader is shown it or finds it in a receipt."""
+        said = len(self.value) if isinstance(self.value, str) else 0
+        return len(self.key) + len(self.text) + len(self.locator) + said
+
     def _check(self, holds: bool, what: str, value: object) -> None:  # noqa: FBT001 - read as a sentence
         if not holds:
             allowed = {
@@ -216,6 +224,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     invalidated_by: tuple[str, ...] = ()  # names of events, wildcards allowed, after which its answers are old
     is_live: bool = False  # asked each time, never cached
     fragments_max: int = 50
+    characters_max: int = CHARACTERS  # of all fragments of a reply together
     version: str = ""  # of what it asks, where and how; what another version replied is not used
 
     def __post_init__(self) -> None:
@@ -233,6 +242,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
             ("time_share", 0 < self.time_share <= 1, "more than 0 and at most 1"),
             ("invalidated_by", all(self.invalidated_by), "names of events"),
             ("fragments_max", 1 <= self.fragments_max <= FRAGMENTS_MAX, f"1 to {FRAGMENTS_MAX:,}"),
+            ("characters_max", 1 <= self.characters_max <= CHARACTERS_MAX, f"1 to {CHARACTERS_MAX:,}"),
         ):
             if not holds:
                 raise InvalidInput(f"source {self.name!r} has {what} = {getattr(self, what)!r}; give {wanted}")

@@ -304,7 +304,7 @@ def fingerprint(declared: Declared) -> str:
 
 
 def _characters(kept: Kept) -> int:
-    return sum([len(each.text) for each in kept.fragments])
+    return sum([each.characters for each in kept.fragments])
 
 
 def _touches(change: Change, pattern: str, declared: Declared, concept: Concept) -> bool:

@@ -90,9 +90,9 @@ class Sources:
 
         A function is called with the concept, in a thread unless it is a coroutine; it returns rows, fragments or
         nothing. An object is read each time. What `[sources.NAME]` with driver "memory" may say is said by keywords:
-        `rank`, `ttl_s`, `is_live`, `fragments_max`, `timeout_s`, `time_share`, `invalidated_by`; where the settings
-        have such a table, it holds, and only the object is given. Registering again replaces the object. Raises
-        InvalidInput for anything else.
+        `rank`, `ttl_s`, `is_live`, `fragments_max`, `characters_max`, `timeout_s`, `time_share`, `invalidated_by`;
+        where the settings have such a table, it holds, and only the object is given. Registering again replaces the
+        object. Raises InvalidInput for anything else.
         """
         from mica.select.sources.declaring import parsed
         from mica.select.sources.live import MemorySource, MemoryTable

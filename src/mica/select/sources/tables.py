@@ -15,6 +15,8 @@ import msgspec
 from mica.errors import SourceFailed
 from mica.select.blocking import Pool
 from mica.select.fragments import (
+    CHARACTERS,
+    CHARACTERS_MAX,
     FRAGMENTS_MAX,
     RANK_MAX,
     RANK_OTHER,
@@ -57,6 +59,9 @@ class SourceTable(
     fragments_max: Annotated[
         int, About(ge=1, le=FRAGMENTS_MAX, description=f"a whole number, 1 to {FRAGMENTS_MAX}")
     ] = 50
+    characters_max: Annotated[
+        int, About(ge=1, le=CHARACTERS_MAX, description=f"a whole number, 1 to {CHARACTERS_MAX}")
+    ] = CHARACTERS
     timeout_s: Annotated[float, About(gt=0, le=60, description="seconds for one question, above 0 and at most 60")] = (
         TIMEOUT_S
     )
@@ -102,6 +107,7 @@ class DeclaredSource(ABC):
             invalidated_by=table.invalidated_by,
             is_live=self.is_live if table.is_live is None else table.is_live,
             fragments_max=table.fragments_max,
+            characters_max=table.characters_max,
             version=blake2b(msgspec.json.encode(table, enc_hook=str), digest_size=8).hexdigest(),
         )
         self.saying = Saying(name, table.fragment)
