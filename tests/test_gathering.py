@@ -217,6 +217,26 @@ async def test_a_judgment_is_an_event_and_the_latest_one_stands(memory: Memory, 
     assert len(await memory.judgments()) == 3
 
 
+async def test_a_retracted_judgment_is_told_by_nothing_any_more(memory: Memory, clock: HandClock) -> None:
+    """C-15: what was kept of it is old, and the judgment before it stands again."""
+    memory.judge(CONCEPT, "HOWL", confidence=0.9)
+    clock.move(minutes=1)
+    wrong = memory.judge(CONCEPT, "GROWL", confidence=0.9, reasons=["looked at the wrong branch"])
+    memory.judge("judgment:code_review:other", "WAG", confidence=0.9)
+    assert "GROWL" in (await memory.defrag(CONCEPT)).injection
+
+    await memory.retract(wrong.id, reason="it was the wrong branch")
+    again, brief = await memory.defrag(CONCEPT), await memory.brief(concept=CONCEPT)
+
+    assert "GROWL" not in again.injection + brief.text
+    assert "HOWL" in again.injection
+    assert [each.verdict for each in await memory.judgments(CONCEPT)] == ["HOWL"]
+    assert [each.verdict for each in await memory.judgments(limit=2)] == ["HOWL", "WAG"]
+    assert (await memory.event(wrong.id)).data["verdict"] == "GROWL"  # the log keeps what was said
+    with pytest.raises(InvalidInput, match="retracted already"):
+        await memory.retract(wrong.id, reason="again")
+
+
 async def test_a_judgment_is_known_however_many_came_after_it(memory: Memory) -> None:
     memory.judge(CONCEPT, "GROWL", confidence=0.9)
     for number in range(1_100):

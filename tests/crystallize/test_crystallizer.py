@@ -170,7 +170,7 @@ async def test_a_retracted_mark_leaves_its_crystals(memory: mica.Memory, clock: 
         assert all(wrong not in statement.sources for statement in crystal.statements)
     assert wrong not in [hit.id for hit in await memory.search("cookie secret vault")]
     assert (await memory.event(wrong)).name == "mark"
-    with pytest.raises(InvalidInput, match="only marks and crystals"):
+    with pytest.raises(InvalidInput, match="only marks, crystals"):
         await memory.retract((await memory.events(EventQuery(names=("mark.retracted",))))[0].id, reason="no")
     for ref in refs:
         if ref.id != wrong:

@@ -191,9 +191,10 @@ async def tick(memory: Memory, output: Output) -> None:
 @click.option("--reason", required=True, help="Why it does not hold any more.")
 @making_command
 async def retract(memory: Memory, output: Output, *, reference: str, reason: str) -> None:
-    """Say that a mark or a crystal does not hold any more. It stays in the log; no search finds it any more.
+    """Say that a mark, a crystal or a judgment does not hold any more. It stays in the log; nothing tells it any more.
 
-    Crystals that rest on it are made anew without it. To remove its content, use `mica purge`.
+    Crystals that rest on it are made anew without it, and what was gathered with it is gathered again. To remove its
+    content, use `mica purge`.
 
     Example: mica retract 12 --reason "the cookie was not the cause"
     """

@@ -18,7 +18,7 @@ from mica.crystallize.requests import Crystallized, Made, Request, Written
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, Waiting, crystal_of
 from mica.errors import InvalidEvent, InvalidInput, MicaError
 from mica.memory.reading import Reading
-from mica.memory.wiring import check_budget
+from mica.memory.wiring import check_budget, check_reason
 from mica.model import (
     CRYSTAL,
     EMPTY,
@@ -205,9 +205,8 @@ class Crystallizing(Reading):
         """Say that a mark or a crystal does not hold any more. It stays in the log; nothing finds it or rests on it."""
         event = await self.event(reference)
         if event.name not in (MARK, CRYSTAL):
-            raise InvalidInput(f"event {event.id} is a {event.name}; only marks and crystals are retracted")
-        if not reason.strip():
-            raise InvalidInput("say why it does not hold any more; the reason is empty")
+            raise InvalidInput(f"event {event.id} is a {event.name}; only marks, crystals and judgments are retracted")
+        check_reason(reason)
         if event.name == MARK and not await self._store.texts([event.position or 0], neighbours=0):
             raise InvalidInput(f"mark {event.number} is retracted already, or was only recalled")
         self._take_back_answers()

@@ -15,10 +15,11 @@ import msgspec
 
 from mica.errors import InvalidInput, MicaError
 from mica.memory.sourcing import Sourcing
-from mica.memory.wiring import check_budget
-from mica.model import SESSION_ENDED, Appended, Context, Event, EventId, EventQuery, Origin, Ref
+from mica.memory.wiring import check_budget, check_reason
+from mica.model import SESSION_ENDED, Appended, Context, Event, EventId, EventQuery, Origin, Ref, is_tombstone
 from mica.observe.context import Here
 from mica.select.fragments import GATHERED, PHI_INV_2, Concept, FragmentSource
+from mica.select.references import Reference
 from mica.store.hot import Hot, Reads
 from mica.store.scheduling import Job
 from mica.walks import STARTED
@@ -38,10 +39,11 @@ USED_MAX = 2_000  # of those questions
 REACTING_MAX = 89  # concepts that wait to be gathered again; beyond that whoever asks next gathers
 SPOOLS_S = 0.1  # between two looks at what hooks have left
 AHEAD_S = 1.0  # nobody waits for what is gathered ahead
-JUDGED = "judgment.made"
+JUDGED, JUDGMENT_RETRACTED = "judgment.made", "judgment.retracted"
 CHECK_S = 3.0  # for one source to say that it is there
 DEGRADED = "quality.degraded"  # says that what was told of a concept, or of all, is not good enough
-REACTIONS = frozenset([JUDGED, DEGRADED, STARTED, SESSION_ENDED])  # after which something is gathered at once
+ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events that speak of one concept
+REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # after which something is gathered at once
 
 
 class Gathering(Sourcing):
@@ -76,11 +78,33 @@ class Gathering(Sourcing):
         return self.emit(JUDGED, data, parent=parent, context=context, origin=origin, at=at)
 
     async def judgments(self, concept: Concept | str | None = None, *, limit: int = 20) -> list[Judgment]:
-        """The latest judgments, of all or about one concept, oldest first."""
+        """The latest judgments that were not retracted, of all or about one concept, oldest first."""
         from mica.select.judgments import judgments
 
         about = Concept.parse(concept) if isinstance(concept, str) else concept
         return await judgments(await self._reads(), concept=about, limit=limit)
+
+    async def retract(self, reference: Reference, *, reason: str) -> EventId:
+        """Say that a mark, a crystal or a judgment does not hold any more. It stays in the log; nothing tells it again.
+
+        No search finds it, nothing rests on it, and what was gathered with it is old from then on.
+        """
+        event = await self.event(reference)
+        if event.name != JUDGED:
+            return await super().retract(event.id, reason=reason)
+        from mica.select.judgments import judgment_of, retraction_data
+
+        check_reason(reason)
+        if (judgment := judgment_of(event)) is None or is_tombstone(event):
+            raise InvalidInput(f"event {event.id} is no judgment any more, or never was one")
+        gone = await self.events(EventQuery(names=(JUDGMENT_RETRACTED,), limit=None))
+        if any(each.data.get("judgment") == event.id for each in gone):
+            raise InvalidInput(f"judgment {event.number} is retracted already")
+        self._take_back_answers()
+        data = retraction_data(judgment, reason=reason)
+        ref = self.emit(JUDGMENT_RETRACTED, data, parent=event, origin="user")
+        await self._stored()
+        return ref.id
 
     # -- Gather
 
@@ -190,7 +214,7 @@ class Gathering(Sourcing):
         name, about = change.event.name, change.event.data.get("concept")
         if name not in REACTIONS:
             return
-        if name in (JUDGED, DEGRADED) and isinstance(about, str):
+        if name in ABOUT_ONE and isinstance(about, str):
             self._wanted[about] = None
         else:
             self._wanted[""] = None  # the latest judgments

@@ -214,3 +214,9 @@ def check_budget(what: str, budget_tokens: object) -> None:
     """Raise InvalidInput when this is no number of tokens."""
     if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 0:
         raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; give a whole number, 0 or more")
+
+
+def check_reason(reason: str) -> None:
+    """Raise InvalidInput when this is no reason to retract something."""
+    if not reason.strip():
+        raise InvalidInput("say why it does not hold any more; the reason is empty")

@@ -19,6 +19,7 @@ from mica.store.hot import Reads
 from mica.words import terms
 
 JUDGED = "judgment.made"
+JUDGMENT_RETRACTED = "judgment.retracted"  # says that a judgment does not hold any more, and why
 VERDICT_CHARACTERS_MAX = 200  # a verdict is a word or two; why it was given are the reasons
 REASONS_MAX = 20
 SHOWN_MAX = 20  # of the latest judgments about one concept
@@ -68,6 +69,17 @@ def judgment_data(
     }
 
 
+def retraction_data(judgment: Judgment, *, reason: str) -> dict[str, object]:
+    """The data of the event that retracts a judgment, without secrets."""
+    why = redact(reason.strip())
+    return {
+        "judgment": judgment.id,
+        "concept": str(judgment.concept),
+        "reason": why,
+        "text": f"{judgment.concept} retracted: {why}",  # found where its judgment is
+    }
+
+
 def judgment_of(event: Event) -> Judgment | None:
     """The judgment that an event is; None when somebody else's event has its name."""
     try:
@@ -89,14 +101,17 @@ def judgment_of(event: Event) -> Judgment | None:
 
 
 async def judgments(reads: Reads, *, concept: Concept | None = None, limit: int = SHOWN_MAX) -> list[Judgment]:
-    """The latest judgments, of all or about one concept, oldest first."""
+    """The latest judgments that were not retracted, of all or about one concept, oldest first."""
     if concept is None:
-        found = await reads.events(EventQuery(names=(JUDGED,), limit=limit))
-        return [each for event in found if (each := judgment_of(event)) is not None]
-    text = str(concept) if terms(str(concept)) else None
-    query = EventQuery(names=(JUDGED,), text=text, limit=LOOKED_MAX)
-    about = [each for event in await reads.events(query) if (each := judgment_of(event)) and each.concept == concept]
-    return about[-limit:]
+        gone = await reads.events(EventQuery(names=(JUDGMENT_RETRACTED,), limit=None))
+        found = [*await reads.events(EventQuery(names=(JUDGED,), limit=limit + len(gone))), *gone]
+    else:
+        text = str(concept) if terms(str(concept)) else None
+        found = await reads.events(EventQuery(names=(JUDGED, JUDGMENT_RETRACTED), text=text, limit=LOOKED_MAX))
+    retracted = {event.data.get("judgment") for event in found if event.name == JUDGMENT_RETRACTED}
+    known = [each for event in found if event.name == JUDGED and (each := judgment_of(event)) is not None]
+    standing = [each for each in known if each.id not in retracted and concept in (None, each.concept)]
+    return standing[-limit:]
 
 
 class Judgments:
