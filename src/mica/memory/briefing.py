@@ -198,7 +198,7 @@ class Briefing(Gathering):
             concept, budget_tokens=asked.budget_tokens, deadline_s=deadline_s, now=now
         )
         if not asked.is_preview:
-            self._record_gathered(answer)
+            await self._record_gathered(answer, deadline_s=deadline_s)
         return Account(concept=concept, collected=collected, coherent=coherent)
 
     async def _brief_at(self, asked: _Asked, at: datetime) -> Brief:

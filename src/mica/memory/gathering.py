@@ -41,7 +41,7 @@ SPOOLS_S = 0.1  # between two looks at what hooks have left
 AHEAD_S = 1.0  # nobody waits for what is gathered ahead
 JUDGED, JUDGMENT_RETRACTED = "judgment.made", "judgment.retracted"
 CHECK_S = 3.0  # for one source to say that it is there
-DEGRADED = "quality.degraded"  # says that what was told of a concept, or of all, is not good enough
+DEGRADED = "quality.degraded"
 ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events that speak of one concept
 REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # after which something is gathered at once
 
@@ -132,7 +132,9 @@ class Gathering(Sourcing):
         answer, _, _ = await self._gathered(
             about, budget_tokens=budget_tokens, deadline_s=deadline_s, now=now or self._clock()
         )
-        return answer if is_preview else msgspec.structs.replace(answer, receipt=self._record_gathered(answer))
+        if is_preview:
+            return answer
+        return msgspec.structs.replace(answer, receipt=await self._record_gathered(answer, deadline_s=deadline_s))
 
     async def _gathered(
         self, concept: Concept, *, budget_tokens: int, deadline_s: float, now: datetime
@@ -148,14 +150,19 @@ class Gathering(Sourcing):
         took_ms = (loop.time() - began) * 1000
         return msgspec.structs.replace(answer, latency_ms=took_ms), collected, account
 
-    def _record_gathered(self, answer: Defragged) -> EventId | None:
+    async def _record_gathered(self, answer: Defragged, *, deadline_s: float) -> EventId | None:
         """Record what was gathered and what it cost, as recalled text: it is never evidence."""
         from mica.inject.gathered import receipt
+        from mica.select.disagreeing import degraded_data
 
+        told, left_s = self._collecting_parts.disagreements, deadline_s - answer.latency_ms / 1000
         try:
             recorded = self.emit(GATHERED, receipt(answer), origin="recalled").id
-            if answer.cached and answer.coherence is not None and answer.coherence < PHI_INV_2:
-                self.emit(DEGRADED, {"concept": answer.concept, "coherence": answer.coherence}, origin="tool")
+            if answer.coherence is None or answer.coherence >= PHI_INV_2:
+                told.agree(answer.concept)
+            elif answer.cached and await told.is_news(answer.concept, answer.conflicts, within_s=left_s / 2):
+                data = degraded_data(answer.concept, answer.coherence, answer.conflicts)
+                self.emit(DEGRADED, data, origin="tool")
         except MicaError:
             return None  # nothing can be written; the agent's turn goes on
         return recorded
@@ -291,6 +298,7 @@ class _Parts:
         from mica.select.blocking import Pool
         from mica.select.changes import Changes
         from mica.select.collecting import Collecting
+        from mica.select.disagreeing import Disagreements
         from mica.select.judgments import Judgments
         from mica.select.replies import Replies
         from mica.select.sources.mentions import Mentions
@@ -307,6 +315,7 @@ class _Parts:
             lost=self.replies.forget,
         )
         self.replies.changes = self.changes
+        self.disagreements = Disagreements(store)
         self.pool = Pool()
         self.collecting = Collecting(
             store, replies=self.replies, changes=self.changes, pool=self.pool, clock=memory._clock
@@ -320,6 +329,7 @@ class _Parts:
 
     def note(self, change: Change) -> None:
         self.replies.note(change)
+        self.disagreements.note(change.event)
         if change.event.name != GATHERED:
             for each in self.own:
                 each.are_any = None  # there may be some now
