@@ -729,5 +729,6 @@ class Brief(msgspec.Struct, frozen=True, kw_only=True):
     concepts: tuple[str, ...] = ()  # of which it tells what other systems state
     coherence: float | None = None  # how far those agree, from 0 to 1
     conflicts: tuple[str, ...] = ()  # what lost against something else, in words
+    lost: tuple[Passage, ...] = ()  # the same, with what each comes from
     is_compressed: bool = False
     is_off: bool = False  # nothing was told, to compare

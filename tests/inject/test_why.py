@@ -109,3 +109,29 @@ async def test_a_session_is_committed_without_naming_its_marks(memory: mica.Memo
     assert await memory.crystals() == [second]
     with pytest.raises(mica.InvalidInput, match="which period"):
         await memory.commit_crystal([("Whose?", [EventId(ids[0])])])
+
+
+async def test_every_line_of_a_brief_leads_somewhere(memory: mica.Memory) -> None:
+    """U-11: marks, statements, the conflicts in one line, gaps, and that something was compressed."""
+
+    def away(concept: object) -> None:
+        raise RuntimeError("the tracker is down")
+
+    with memory.context(session="s1"):
+        memory.mark("The login sets the cookie. " + "It does so before the redirect, every time. " * 40)
+    memory.register("readback", lambda concept: [{"key": "port", "value": 8081, "text": "the port is 8081"}], rank=20)
+    memory.register("patterns", lambda concept: [{"key": "port", "value": 8080, "text": "the port is 8080"}], rank=10)
+    memory.register("older", lambda concept: [{"key": "port", "value": 80, "text": "the port is 80"}], rank=30)
+    memory.register("tracker", away)
+    brief = await memory.brief("login cookie", concept="app:config:web", budget_tokens=300, compress=True)
+    lines = [line for line in brief.text.splitlines() if line.startswith("- ")]
+
+    told = {line.split(":")[0]: await memory.why(line) for line in lines}
+
+    assert {"- conflicts", "- missing", "- compressed", "- app"} <= told.keys()
+    [conflicts] = told["- conflicts"]
+    assert [each.origins[0][0] for each in conflicts.because] == ["readback", "older"]
+    assert conflicts.id == brief.receipt
+    [missing] = told["- missing"]
+    assert "the tracker is down" in missing.missing["tracker"]
+    assert [each.id for each in told["- compressed"]] == [brief.receipt]

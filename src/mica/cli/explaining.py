@@ -27,7 +27,8 @@ async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> 
     """Where each line of a brief comes from, given its receipt; or what a mark, a crystal or a line rests on.
 
     REFERENCE is an id, a position such as 12, a whole line that ends in its numbers, as in «… (#12 #14)», or a line
-    that other systems stated, or its beginning: then the rows and files are named that it comes from.
+    that other systems stated, or its beginning: then the rows and files are named that it comes from. The lines that
+    tell of conflicts, of gaps and of compressing lead to what they speak of, too.
 
     Example: mica why 12
     """
@@ -49,7 +50,7 @@ async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> 
                     console.print(f"    {number} {escape(event.name)} [dim]{who}[/]{said}", soft_wrap=True)
             for name, reason in each.missing.items():
                 console.print(f"  [yellow]missing: {escape(name)}[/] ({escape(reason)})", soft_wrap=True)
-            if not each.because:
+            if not each.because and not each.missing:
                 console.print("  It shows nothing: nothing was known.")
 
     output.show(found, for_people)

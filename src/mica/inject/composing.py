@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from mica.inject.gathered import LINE_TOKENS, one_line, shortened
+from mica.inject.receipts import CONFLICTS
 from mica.inject.render import DAY_TOKENS, render, room, with_cost
 from mica.model import Brief, Passage
 from mica.select.budget import fit
@@ -44,8 +45,9 @@ def compose(
     for account in accounts:
         gaps |= account.collected.missing
         gaps |= {each.source: f"stale, {each.reason}" for each in account.collected.degraded}
-    conflicts = [told(each) for account in accounts for each in account.coherent.conflicts]
-    notes = [shortened(f"- conflicts: {'; '.join(conflicts)}", LINE_TOKENS)] if conflicts else []
+    lost = [_lost(each) for account in accounts for each in account.coherent.conflicts]
+    conflicts = [each.text for each in lost]
+    notes = [shortened(f"- {CONFLICTS}: {'; '.join(conflicts)}", LINE_TOKENS)] if conflicts else []
     offered = [
         *passages,
         *(passage(account.concept, each) for account in accounts for each in account.coherent.fragments),
@@ -79,6 +81,7 @@ def compose(
         concepts=tuple(str(each.concept) for each in accounts),
         coherence=sum(shares) / len(shares) if shares else None,
         conflicts=tuple(conflicts),
+        lost=tuple(lost),
         is_compressed=is_compressed,
     )
 
@@ -98,6 +101,20 @@ def passage(concept: Concept, stated: Stated) -> Passage:
         source=stated.source,
         kind=f"{shortened(one_line(str(concept)), LINE_TOKENS // 3)} [{', '.join(named[:SOURCES_SHOWN])}{more}]",
         origins=tuple((origin.source, origin.locator) for origin in stated.origins),
+    )
+
+
+def _lost(conflict: Conflict) -> Passage:
+    """What lost, with what it comes from."""
+    return Passage(
+        text=told(conflict),
+        sources=conflict.sources,
+        tokens=0,
+        score=conflict.confidence,
+        at=conflict.at,
+        source=conflict.source,
+        kind=CONFLICTS,
+        origins=tuple((origin.source, origin.locator) for origin in conflict.origins),
     )
 
 

@@ -12,6 +12,7 @@ from mica.store.protocol import Store
 from mica.tokens import ESTIMATOR
 
 BRIEF = "brief"  # the event that is the receipt of a brief
+CONFLICTS = "conflicts"  # how the line of a brief begins that tells what lost
 
 
 def receipt(brief: Brief, *, latency_ms: float | None = None, as_of: datetime | None = None) -> dict[str, object]:
@@ -27,6 +28,8 @@ def receipt(brief: Brief, *, latency_ms: float | None = None, as_of: datetime | 
     }
     if brief.concepts:
         told |= {"concepts": brief.concepts, "coherence": brief.coherence, "conflicts": len(brief.conflicts)}
+    if brief.lost:
+        told["lost"] = [_passage(each) for each in brief.lost]
     told |= {name: True for name in ("is_compressed", "is_off") if getattr(brief, name)}
     if latency_ms is not None:
         told["latency_ms"] = round(latency_ms, 3)

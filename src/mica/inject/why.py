@@ -10,7 +10,7 @@ import msgspec
 
 from mica.crystals import Crystal, crystal_of
 from mica.inject.gathered import line
-from mica.inject.receipts import BRIEF
+from mica.inject.receipts import BRIEF, CONFLICTS
 from mica.model import CRYSTAL, Event, EventId, EventQuery, is_tombstone
 from mica.select.cohere import Origin, Stated
 from mica.select.fragments import GATHERED
@@ -71,11 +71,18 @@ class _Passage(msgspec.Struct):
     confidence: float = 0.0
 
 
+class _Stale(msgspec.Struct):
+    source: str
+    reason: str = ""
+
+
 class _Receipt(msgspec.Struct):
     query: str
     passages: tuple[_Passage, ...]
     lost: tuple[_Passage, ...] = ()
     missing: dict[str, str] = {}
+    degraded: tuple[_Stale, ...] = ()  # of a gather
+    is_compressed: bool = False
 
 
 class _Gathered(msgspec.Struct):
@@ -85,6 +92,7 @@ class _Gathered(msgspec.Struct):
     fragments: tuple[_Passage, ...]
     lost: tuple[_Passage, ...] = ()
     missing: dict[str, str] = {}
+    degraded: tuple[_Stale, ...] = ()
 
 
 def handles(text: str) -> list[str]:
@@ -109,16 +117,23 @@ def _receipt(event: Event) -> _Receipt | None:
     try:
         if event.name == GATHERED:
             told = msgspec.convert(event.data, _Gathered)
-            return _Receipt(query=told.concept, passages=told.fragments, lost=told.lost, missing=told.missing)
+            return _Receipt(
+                query=told.concept,
+                passages=told.fragments,
+                lost=told.lost,
+                missing=told.missing,
+                degraded=told.degraded,
+            )
         return msgspec.convert(event.data, _Receipt)
     except msgspec.ValidationError:
         return None  # somebody else's event of this name
 
 
 async def of_line(store: Store, said: str) -> list[Why]:
-    """What a line rests on that other systems stated, or its beginning: found in the latest receipts by its words.
+    """What a line rests on that names no event, or its beginning: found in the latest receipts by its words.
 
-    A line of a gather does not name its concept: where the same was said of several, each is told, the latest first.
+    A line of a gather does not name its concept: where the same was said of several, each is told, the latest first. A
+    line that names what lost, what is missing or that a text is compressed is of the latest receipt that says it.
     """
     wanted = _words(said)
     found: dict[tuple[object, ...], Why] = {}
@@ -127,6 +142,8 @@ async def of_line(store: Store, said: str) -> list[Why]:
     for event in reversed(await store.events(EventQuery(names=(BRIEF, GATHERED), limit=RECEIPTS_MAX))):
         if (receipt := _receipt(event)) is None:
             continue
+        if not found and (note := await _note(store, event, receipt, wanted)) is not None:
+            return [note]
         about = receipt.query if event.name == GATHERED else ""
         for passage in (*receipt.passages, *receipt.lost):
             same = (about, passage.source, passage.origins)
@@ -135,6 +152,24 @@ async def of_line(store: Store, said: str) -> list[Why]:
                 if len(found) == LINES_MAX:
                     return list(found.values())
     return list(found.values())
+
+
+async def _note(store: Store, event: Event, receipt: _Receipt, wanted: str) -> Why | None:
+    """What a line rests on that says something of a whole brief: its conflicts, a gap, that it is compressed."""
+    lost = [each for each in receipt.lost if each.kind == CONFLICTS]
+    if lost and f"{_words(f'{CONFLICTS} ' + ' '.join(each.text for each in lost))} ".startswith(wanted):
+        return _why(event, receipt.query, [await _of_passage(store, each) for each in lost])
+    gaps = {
+        "missing": receipt.missing,
+        "stale": {each.source: each.reason for each in receipt.degraded},
+    }
+    for kind, reasons in gaps.items():
+        for name, reason in reasons.items():
+            if f"{wanted} ".startswith(f"{_words(f'{kind} {name}')} "):
+                return _why(event, receipt.query, [], missing={name: reason})
+    if receipt.is_compressed and wanted.startswith("compressed "):
+        return await why(store, event)
+    return None
 
 
 def _begins(passage: _Passage, event: Event, wanted: str) -> bool:
