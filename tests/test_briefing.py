@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -277,6 +279,47 @@ async def test_a_brief_of_the_past_says_what_would_have_been_said_then(memory: M
     assert before.missing == {
         CONCEPT: "nobody had gathered it by then, and other systems cannot be asked about the past"
     }
+
+
+async def test_what_came_late_was_not_known_before_it_came(memory: Memory, clock: HandClock, tmp_path: Path) -> None:
+    """C-35: neither a mark with an earlier time of its own nor an imported transcript, though both happened before."""
+    memory.mark("The login cookie is set before the redirect", tags=("gotcha",))
+    clock.move(hours=1)
+    then, moment = await memory.brief("login cookie"), clock()
+    clock.move(days=1)
+    await memory.import_transcripts([_transcript(tmp_path, "The login cookie is lost in the proxy", at=START_AT)])
+    memory.mark("The login cookie was always wrong", at=moment - timedelta(minutes=30))
+    now = await memory.brief("login cookie")
+
+    back = await memory.brief("login cookie", at=moment)
+    soon_after = await memory.brief("login cookie", at=moment + timedelta(hours=2))
+
+    assert ("proxy" in now.text, "always wrong" in now.text) == (True, True)
+    assert back.text == soon_after.text == then.text
+
+
+async def test_a_clock_that_went_wrong_once_hides_nothing(memory: Memory, clock: HandClock) -> None:
+    clock.move(days=400)
+    await memory.brief("login cookie")
+    clock.move(days=-400)
+    memory.mark("The login cookie is set before the redirect", tags=("gotcha",))
+    then = await memory.brief("login cookie")
+
+    assert (await memory.brief("login cookie", at=clock())).text == then.text
+
+
+def _transcript(folder: Path, prompt: str, *, at: datetime) -> Path:
+    """What Claude Code would have written of one prompt."""
+    line = {
+        "type": "user",
+        "uuid": "u1",
+        "sessionId": "late",
+        "cwd": str(folder),
+        "timestamp": at.isoformat().replace("+00:00", "Z"),
+        "message": {"role": "user", "content": prompt},
+    }
+    (path := folder / "late.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
+    return path
 
 
 # -- On and off ----------------------------------------------------------------------------------------------------
