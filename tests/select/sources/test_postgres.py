@@ -146,6 +146,23 @@ async def test_what_a_query_sets_is_not_there_for_the_next(shop: Server, declare
         await ask(sources, "writes")
 
 
+async def test_a_lock_that_a_query_takes_is_free_when_it_is_answered(opened: Opened, shop: Server) -> None:
+    """A lock of a session outlives its transaction, and the session stays open for the next question."""
+    sources = opened("SELECT 'lock' AS key, pg_try_advisory_lock(42)::text AS text", parameters="[]")
+
+    said = await ask(sources, "shop")
+
+    assert [each.text for each in said] == ["true"]
+    connection = await asyncpg.connect(shop.dsn(), statement_cache_size=0)
+    try:
+        async with asyncio.timeout(SOON_S):
+            while await connection.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"):
+                await asyncio.sleep(0)
+    finally:
+        await connection.close()
+    assert await connected(shop) == 1
+
+
 @settings(max_examples=25)
 @given(
     identifier=some.text(min_size=1, max_size=40)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX = 4  # to one server, for all sources that ask it; many processes share a server whose default is 100
 CONNECT_S = 10  # for a new connection, in the background: whoever asks does not wait for it longer than its time
+# What is read and set ends with its transaction, but a lock that a query took for its session would stay.
+FREE = "ROLLBACK; SELECT pg_advisory_unlock_all()"
 END_S = 2  # for a server to take back what was cancelled; then the connection is thrown away
 SIZED = (str, bytes)  # what a server sends that can be long
 BATCH = 25  # rows that come at once, after which their bytes are counted
@@ -112,7 +114,7 @@ class Server:
         try:
             process = connection.get_server_pid()  # which a server that went away has taken back
             async with asyncio.timeout(END_S):
-                await connection.execute("ROLLBACK")  # everything that was read, and set, ends with its transaction
+                await connection.execute(FREE)
         except FAILURES as error:
             discard(connection)
             if isinstance(error, TimeoutError) and process is not None:
@@ -159,7 +161,7 @@ class Server:
 
 
 async def _nothing_to_reset(_: object) -> None:
-    """The transaction was rolled back."""
+    """The transaction was rolled back, and its locks are free."""
 
 
 class PostgresSource(DeclaredSource):
