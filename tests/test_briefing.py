@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from mica.select.cohere import cohere
 from mica.select.collecting import Collected
 from mica.select.compressing import compressed
 from mica.select.fragments import PHI_INV, Concept, Declared, Fragment, Value
+from mica.select.sources import registry
 from mica.settings import Settings
 from mica.testing import HandClock
 from mica.testing.builders import START_AT, build
@@ -252,6 +254,26 @@ async def test_a_receipt_says_what_it_cost_and_what_it_was_about(memory: Memory)
     assert recorded.data["coherence"] == 0.75
     assert isinstance(recorded.data["latency_ms"], float)
     assert [event.data["concept"] for event in await memory.events(EventQuery(names=("defrag",)))] == [CONCEPT]
+
+
+async def test_what_a_brief_asks_with_is_loaded_before_its_deadline_begins(
+    home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C-09: for the concepts of one brief, and for those of every brief."""
+    loaded: list[str] = []
+    monkeypatch.setattr(registry, "import_module", loaded.append)
+    monkeypatch.delitem(sys.modules, "jsonpath", raising=False)
+    tables: dict[str, dict[str, object]] = {
+        "file": {"driver": "json", "path": "x.json", "select": "$.*", "concepts": ["service:*"]}
+    }
+    every = msgspec.structs.replace(home.brief, concepts=(CONCEPT,))
+
+    for settings, asked in ((home, CONCEPT), (msgspec.structs.replace(home, brief=every), ())):
+        async with mica.open(":memory:", settings=msgspec.structs.replace(settings, sources=tables)) as memory:
+            await memory.prepare("other:thing:1")
+            await memory.prepare(asked)
+
+    assert "jsonpath" in loaded
 
 
 # -- At another time -----------------------------------------------------------------------------------------------

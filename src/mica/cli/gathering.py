@@ -10,7 +10,6 @@ from mica.cli.output import Output, making_command, memory_command
 from mica.inject.gathered import Defragged, age
 from mica.inject.lines import counted
 from mica.memory import Memory
-from mica.select.fragments import Concept
 
 
 def _told(made: Defragged) -> str:
@@ -47,7 +46,7 @@ async def defrag(memory: Memory, output: Output, *, concept: str, budget: int | 
 
     Example: mica defrag judgment:code_review:abc123 --json
     """
-    await memory.sources.prepare([Concept.parse(concept)])
+    await memory.prepare(concept)
     is_kept = memory.location != ":memory:"
     made = await memory.defrag(concept, budget_tokens=budget, deadline_s=deadline, is_preview=not is_kept)
 

@@ -238,6 +238,7 @@ async def brief(
     """
     if preset is not None and budget is not None:
         raise click.UsageError("--preset is a budget by name; give it or --budget, not both")
+    await memory.prepare(concepts)
     made = await memory.brief(
         " ".join([*query, *([asked] if asked else [])]),
         budget_tokens=budget,

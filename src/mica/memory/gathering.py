@@ -136,6 +136,20 @@ class Gathering(Sourcing):
             return answer
         return msgspec.structs.replace(answer, receipt=await self._record_gathered(answer, deadline_s=deadline_s))
 
+    async def prepare(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
+        """Load and connect to what gathering of these concepts needs, and of those that every brief speaks of.
+
+        A process that has just begun would pay for it within its first deadline. Nothing is raised: what is not there
+        is told when it is asked.
+        """
+        from mica.inject import composing  # noqa: F401  # for what it loads
+
+        given = [concept] if isinstance(concept, str | Concept) else concept
+        named = [*given, *self._settings.brief.concepts]
+        concepts = [Concept.parse(each) if isinstance(each, str) else each for each in named]
+        if concepts and self._collecting.sources:
+            await self.sources.prepare(concepts)
+
     async def _gathered(
         self, concept: Concept, *, budget_tokens: int, deadline_s: float, now: datetime
     ) -> tuple[Defragged, Collected, Coherent]:

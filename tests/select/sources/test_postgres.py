@@ -163,6 +163,24 @@ async def test_a_lock_that_a_query_takes_is_free_when_it_is_answered(opened: Ope
     assert await connected(shop) == 1
 
 
+async def test_a_connection_is_made_before_a_deadline_begins(opened: Opened, shop: Server) -> None:
+    sources = opened("SELECT 'x' AS key, 'y' AS text", parameters="[]")
+
+    await sources.prepare([ABOUT])
+
+    assert await connected(shop) == 1
+
+
+async def test_a_server_that_is_away_is_told_when_it_is_asked_not_before(declare: Declare) -> None:
+    away = "postgresql://nobody@127.0.0.1:9/shop"
+    sources = declare(table("SELECT 1 AS key", parameters="[]"), SHOP_DSN=away)
+
+    await sources.prepare([ABOUT])
+
+    with pytest.raises(SourceFailed, match="is it running"):
+        await ask(sources, "shop")
+
+
 @settings(max_examples=25)
 @given(
     identifier=some.text(min_size=1, max_size=40)

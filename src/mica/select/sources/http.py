@@ -158,6 +158,9 @@ class HttpSource(DeclaredSource):
             async with client.stream("GET", f"{parts.scheme}://{parts.netloc}/") as response:
                 return f"{parts.scheme}://{parts.netloc} answers {response.status_code}"
 
+    async def connect(self) -> None:
+        await self._connected()  # asks nothing: loading certificates is what takes time
+
     async def close(self) -> None:
         open_client, self._client = self._client, None
         if open_client is not None:

@@ -245,6 +245,9 @@ class McpSource(DeclaredSource):
         client = await asyncio.shield((await self._opened()).client)
         return f"{self.place} answers with protocol {client.protocol_version}"
 
+    async def connect(self) -> None:
+        await self.check()
+
     async def close(self) -> None:
         if self._session is not None:
             self._leave(self._session)

@@ -307,6 +307,9 @@ class PostgresSource(DeclaredSource):
         rows, _ = await self._asked("SELECT current_database()::text AS database, version() AS version", ())
         return f"{str(rows[0]['version']).partition(' on ')[0]}, database {rows[0]['database']}"
 
+    async def connect(self) -> None:
+        await self.check()
+
     async def close(self) -> None:
         if not self._is_closed and self._server is not None:
             await self._server.leave()

@@ -16,12 +16,14 @@ import msgspec
 from mica.errors import InvalidInput, InvalidSettings, MicaError, SourceFailed
 from mica.select.blocking import Pool
 from mica.select.fragments import Concept, Fragment, FragmentSource, Partial, check_name
+from mica.select.sources import heed
 from mica.select.sources.health import Health
 from mica.settings import Settings
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.select.sources.tables import Explained
 
+PREPARE_S = 1.0  # for all sources to be connected to, ahead of a deadline; who takes longer is asked all the same
 CLOSE_S = 10.0  # for one source to end what it holds; a server that hangs must not keep a process from ending
 
 
@@ -170,9 +172,9 @@ class Sources:
         return sorted(asked, key=lambda each: (each.declared.rank, each.source))
 
     async def prepare(self, concepts: Collection[Concept]) -> None:
-        """Load what the sources that cover these are asked with, so that no deadline pays for it.
+        """Load and connect to what the sources that cover these are asked with, so that no deadline pays for it.
 
-        What is not installed is told when it is asked for.
+        What is not installed, or does not answer within a second, is told when it is asked.
         """
         from mica.select.sources.tables import DeclaredSource
 
@@ -184,6 +186,13 @@ class Sources:
         for module in sorted(needed - {None} - sys.modules.keys(), key=str):
             with suppress(ImportError):
                 await asyncio.to_thread(import_module, str(module))
+        connecting = [asyncio.ensure_future(each.connect()) for each in tables]
+        if connecting:
+            _, late = await asyncio.wait(connecting, timeout=PREPARE_S)
+            for task in connecting:
+                task.add_done_callback(heed)
+            for task in late:
+                task.cancel()
 
     async def health(self, *, timeout_s: float = 3.0) -> list[Health]:
         """Whether each source answers, all asked at once. None of them is waited for longer than the time."""

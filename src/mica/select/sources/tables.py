@@ -181,6 +181,9 @@ class DeclaredSource(ABC):
     async def check(self) -> str:
         """Whether it answers at all, in words. Raises SourceFailed when it does not."""
 
+    async def connect(self) -> None:  # noqa: B027 - most hold nothing between questions
+        """Make ready what a question needs, where that is held between questions. Raises SourceFailed."""
+
     @abstractmethod
     async def close(self) -> None:
         """Release connections, threads and processes. Closing twice is fine."""
