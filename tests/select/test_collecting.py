@@ -58,7 +58,7 @@ class Shaped(Told):
     """A source whose answer has another shape."""
 
     def __init__(self, answer: object, name: str = "shaped", **declared: object) -> None:
-        super().__init__(name, **declared)
+        super().__init__(name, **declared)  # type: ignore[arg-type]  # a test's own
         self.answer = answer
 
     async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
