@@ -16,9 +16,9 @@ from hypothesis import strategies as some
 import mica
 from mica import EventQuery, Memory
 from mica.errors import InvalidInput, SourceFailed
+from mica.hook import is_held_out
 from mica.inject.composing import Account, compose
 from mica.inject.render import at_most, for_agents, with_cost
-from mica.inject.switching import is_held_out
 from mica.model import Passage
 from mica.select.budget import fit
 from mica.select.cohere import cohere
@@ -366,10 +366,10 @@ async def test_briefs_can_be_switched_off_for_one_request_or_for_a_space(memory:
 
 async def test_a_share_of_sessions_is_held_out_and_always_the_same(home: Settings) -> None:
     """C-54"""
-    held = [is_held_out(f"s{number}", space="x", share=0.3) for number in range(1_000)]
+    held = [is_held_out(f"s{number}", 0.3) for number in range(1_000)]
     assert 250 < sum(held) < 350
-    assert held == [is_held_out(f"s{number}", space="x", share=0.3) for number in range(1_000)]
-    assert not is_held_out(None, space="x", share=1)
+    assert held == [is_held_out(f"s{number}", 0.3) for number in range(1_000)]
+    assert not is_held_out("", 1)
 
     home = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, holdout=1.0))
     async with mica.open(":memory:", settings=home) as memory:

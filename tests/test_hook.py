@@ -377,6 +377,21 @@ def test_the_start_of_a_session_is_answered_in_the_shape_of_its_client(agent: Ag
     assert agent.lines()[0]["offered"] == {"kind": "session", "receipt": "r1"}
 
 
+def test_a_session_that_is_held_out_is_told_nothing_at_its_start_and_that_is_recorded(agent: Agent) -> None:
+    """C-54: by the draw that decides for `Memory.brief`, so that a session has all briefs or none."""
+    share = 0.5
+    agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1", holdout=share))
+    sessions = {hook.is_held_out(f"s{number}", share): f"s{number}" for number in range(20)}
+
+    for is_held_out, session in sessions.items():
+        told = agent.tell("opencode", "session", session_id=session).stdout.decode()
+        assert told == ("" if is_held_out else TEXT)
+
+    shown = {"kind": "session", "receipt": "r1"}
+    offered = [line["offered"] for line in agent.lines()]
+    assert sorted(offered, key=str) == sorted([shown, {**shown, "held_out": True}], key=str)
+
+
 def test_gemini_is_told_without_what_it_would_escape(agent: Agent) -> None:
     agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
 

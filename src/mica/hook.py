@@ -448,7 +448,7 @@ def _answer(here: Here, payload: dict[str, object], session: str) -> tuple[str, 
     if here.event in COMPACTS:
         _append(here.hooks + b"/" + SPOOL, session, b"", suffix=b".again")
     if here.event in STARTS or (here.event in PROMPTS and _exists(again)):
-        text, offered = _session_answer(here)
+        text, offered = _session_answer(here, session)
         if here.event in PROMPTS:
             posix.unlink(again)
     elif here.event in PROMPTS:
@@ -473,10 +473,15 @@ def shaped(client: str, event: str, text: str) -> str:
     return _encode({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
 
 
-def _session_answer(here: Here) -> tuple[str, dict[str, object]]:
+def _session_answer(here: Here, session: str) -> tuple[str, dict[str, object]]:
     made = _answers(here, SESSION_ANSWER)
     text = _text(made, "text")
-    return text, {"kind": "session", "receipt": _text(made, "receipt")} if text else {}
+    if not text:
+        return "", {}
+    offered: dict[str, object] = {"kind": "session", "receipt": _text(made, "receipt")}
+    if is_held_out(session, made.get("holdout")):
+        return "", {**offered, "held_out": True}
+    return text, offered
 
 
 def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tuple[str, dict[str, object]]:
@@ -496,8 +501,7 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
     if not paths:
         return "", {}
     offered: dict[str, object] = {"kind": "prompt", "paths": paths}
-    share = made.get("holdout")
-    if isinstance(share, int | float) and _share_of(session or prompt) < share:
+    if is_held_out(session or prompt, made.get("holdout")):
         return "", {**offered, "held_out": True}
     return text, {**offered, "characters": len(text)}
 
@@ -563,11 +567,16 @@ def _list(line: bytes) -> list[int]:
     return told if isinstance(told, list) and len(told) == 6 else []
 
 
-def _share_of(text: str) -> float:
-    """A number from 0 to 1 that looks random and is always the same for a text."""
+def is_held_out(session: str, share: object) -> bool:
+    """Whether a session is one of the share that is told nothing. The same session always is, or never.
+
+    One draw decides for all that is told: of two shares, the sessions of the smaller are among those of the larger.
+    """
+    if not session or not isinstance(share, int | float) or share <= 0:
+        return False
     from binascii import crc32
 
-    return crc32(text.encode("utf-8", "replace")) / 2**32
+    return crc32(session.encode("utf-8", "replace")) / 2**32 < share
 
 
 def _answers(here: Here, name: bytes, *, version: int = 1) -> dict[str, object]:

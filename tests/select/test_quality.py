@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 import mica
@@ -43,6 +44,53 @@ def test_tasks_with_briefs_stand_beside_tasks_without() -> None:
     assert helped.worse == pytest.approx(10 / 110)
     assert helped.verdict.startswith("Briefs helped: +49.8% success")
     assert helped.verdict.endswith("; worse for 9% of the tasks.")
+
+
+def test_the_interval_is_drawn_by_session_because_sessions_are_held_out() -> None:
+    """C-50, M-18: ten like tasks of one session are one observation, not ten."""
+    alone = [task(n, is_on=n < 80, succeeded=n % 10 < 7) for n in range(160)]
+    together = [
+        [
+            msgspec.structs.replace(event, context=Context(session=f"t{n // 10 % 8}{n < 80}", task="fix"))
+            for event in each
+        ]
+        for n, each in enumerate(task(n, is_on=n < 80, succeeded=n // 10 % 8 < 5) for n in range(160))
+    ]
+
+    one, other = (
+        quality([event for events in tasks for event in events], since=START_AT, until=UNTIL).helped
+        for tasks in (alone, together)
+    )
+
+    assert (other.on.sessions, other.off.sessions) == (8, 8)
+    assert (other.high or 0) - (other.low or 0) > 2 * ((one.high or 0) - (one.low or 0)) > 0
+
+
+def test_many_tasks_of_few_sessions_say_nothing() -> None:
+    """TC-16: one session that went well is no proof, however long it was."""
+    tasks = [
+        [msgspec.structs.replace(event, context=Context(session=f"t{n < 50}")) for event in each]
+        for n, each in enumerate(task(n, is_on=n < 50, succeeded=n < 50) for n in range(100))
+    ]
+
+    helped = quality([event for events in tasks for event in events], since=START_AT, until=UNTIL).helped
+
+    assert (helped.on.judged, helped.off.judged, helped.difference) == (50, 50, None)
+    assert "of 8 sessions" in helped.verdict
+
+
+def test_what_hooks_told_and_held_out_counts_as_briefs_do() -> None:
+    """C-50: a session that a hook told nothing, to compare, stands beside one that it told a brief."""
+    tasks = [task(n, is_on=True, succeeded=n < 40) for n in range(80)]
+    hooked = [
+        [event for event in each if event.name != "brief"]
+        + [build(n * 10 + 3, "session.briefed", {"held_out": n >= 40}, context=each[0].context, origin="recalled")]
+        for n, each in enumerate(tasks)
+    ]
+
+    helped = quality([event for events in hooked for event in events], since=START_AT, until=UNTIL).helped
+
+    assert (helped.on.succeeded, helped.off.succeeded, helped.difference) == (40, 0, 1.0)
 
 
 def test_too_few_tasks_say_nothing_and_mixed_sessions_are_left_out() -> None:

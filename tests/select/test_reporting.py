@@ -30,7 +30,7 @@ async def worked(path: Path, tasks: Sequence[tuple[int, bool | None]], *, minute
     async with mica.open(path, clock=clock) as memory:
         for number, (tokens, held_out) in zip(count(), tasks, strict=False):
             clock.move(minutes=minutes)
-            with memory.context(session=f"s{number % 3}", agent="scout"):
+            with memory.context(session=f"s{number}", agent="scout"):
                 asked = memory.mark(f"task {number}", tags=("prompt",))
                 if held_out is not None:
                     offer = {"paths": ["a.py"], "tokens": 10, "held_out": held_out}

@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import mica
@@ -357,6 +358,26 @@ async def test_answers_are_rendered_and_stay_the_same_to_the_byte(
         assert longer.text != answer.text
         assert len(longer.text) <= hook.ANSWER_CHARACTERS_MAX
         assert longer.text.endswith("</memory>")
+
+
+async def test_the_share_that_is_held_out_reaches_hooks_as_it_is_set(
+    tmp_path: Path, spools: Spools, home: Settings
+) -> None:
+    """C-54: also when it is set while the brief stays the same; the receipt stays, too."""
+    told: list[SessionAnswer | None] = []
+    for share in (0.0, 0.25):
+        settings = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, holdout=share))
+        async with mica.open(tmp_path / "space.db", settings=settings) as memory:
+            if not told:
+                memory.mark("The cookie is set before the redirect", tags=("gotcha",))
+            await memory.ingest()
+        told.append(spools.session_answer())
+
+    first, second = told
+    assert first is not None
+    assert second is not None
+    assert (first.holdout, second.holdout) == (0.0, 0.25)
+    assert (first.text, first.receipt) == (second.text, second.receipt)
 
 
 @pytest.mark.parametrize("act", ["purge", "retract"])

@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from mica import hook
 from mica.model import Brief, EventId
 from mica.observe.engine import engine, stemmer
@@ -35,11 +37,14 @@ async def render(
     while len(made.text) > hook.ANSWER_CHARACTERS_MAX:
         budget_tokens = budget_tokens * 4 // 5
         made = await brief(budget_tokens=budget_tokens, deadline_s=DEADLINE_S, is_preview=True)
-    before = spools.session_answer()
+    before, holdout = spools.session_answer(), settings.brief.holdout
     if not made.text:
         spools.answer(hook.SESSION_ANSWER, None)
     elif before is None or before.text != made.text:
-        spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=made.text, receipt=receipt(made)))
+        told = SessionAnswer(text=made.text, receipt=receipt(made), holdout=holdout)
+        spools.answer(hook.SESSION_ANSWER, told)
+    elif before.holdout != holdout:
+        spools.answer(hook.SESSION_ANSWER, msgspec.structs.replace(before, holdout=holdout))
 
 
 async def keep(

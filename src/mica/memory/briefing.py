@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from mica.errors import InvalidInput, MicaError, UnknownEvent
+from mica.hook import is_held_out
 from mica.inject.receipts import BRIEF, receipt
-from mica.inject.switching import SWITCHED, is_held_out, is_switched_on
+from mica.inject.switching import SWITCHED, is_switched_on
 from mica.llm.embeddings import Encoder
 from mica.memory.gathering import Gathering
 from mica.memory.wiring import check_budget
@@ -167,7 +168,7 @@ class Briefing(Gathering):
             past = self._moment(at, now or self._clock())
             assert past is not None
             brief = await self._brief_at(asked, past)
-        elif off or is_held_out(self.here.context.session, space=self._space, share=self._settings.brief.holdout):
+        elif off or is_held_out(self.here.context.session or "", self._settings.brief.holdout):
             past, brief = None, _nothing(asked)
         else:
             past, brief = None, await self._brief_now(asked, now or self._clock())

@@ -103,6 +103,7 @@ class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     receipt: str | None = None  # the event that records the brief
+    holdout: float = 0.0  # share of sessions that are told nothing, to measure what telling is worth
     version: int = 1
 
 

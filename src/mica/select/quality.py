@@ -7,7 +7,6 @@ averaged. Beside every gain stands the share that was made worse, and where ther
 
 from __future__ import annotations
 
-import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,6 +15,8 @@ from statistics import fmean, median
 import msgspec
 
 from mica.model import CRYSTAL, Event, EventId
+from mica.observe.clients.hooks import BRIEFED
+from mica.select.drawing import SESSIONS_MIN, difference
 from mica.select.fragments import GATHERED
 from mica.teachings import PROMOTED
 from mica.trails import CRYSTALLIZED
@@ -24,7 +25,6 @@ from mica.walks import Walk, walks_of
 RECEIPT = "brief"  # the event that records a brief
 WEEKS = 8  # of the comparison
 TASKS_MIN = 30  # of each arm; fewer say nothing
-DRAWS = 1_000  # of the interval, by a seed: the same events, the same interval
 WEEK = timedelta(days=7)
 
 
@@ -34,6 +34,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 0
     judged: int = 0  # of those, with an outcome
     succeeded: int = 0
+    sessions: int = 0  # of the judged ones
 
     @property
     def success(self) -> float | None:
@@ -57,7 +58,7 @@ class Helped(msgspec.Struct, frozen=True, kw_only=True):
         if self.difference is None or self.low is None or self.high is None:
             return (
                 f"{self.on.judged:,} tasks with briefs and {self.off.judged:,} without have an outcome: too few to say "
-                f"whether briefs help ({TASKS_MIN} of each are needed)."
+                f"whether briefs help ({TASKS_MIN} of each are needed, of {SESSIONS_MIN} sessions)."
             )
         sure = "helped" if self.low > 0 else "harmed" if self.high < 0 else "made no difference that can be told"
         worse = "" if self.worse is None else f"; worse for {self.worse:.0%} of the tasks"
@@ -131,7 +132,7 @@ def quality(events: Sequence[Event], *, since: datetime, until: datetime) -> Qua
     return Quality(
         since=since,
         until=until,
-        helped=_helped(walks_of(within), receipts),
+        helped=_helped(walks_of(within), [event for event in within if event.name in (RECEIPT, BRIEFED)]),
         closing=_closing(events, receipts),
         yielded=_yield(gathers, receipts),
         cost=_cost(gathers),
@@ -139,11 +140,12 @@ def quality(events: Sequence[Event], *, since: datetime, until: datetime) -> Qua
     )
 
 
-def _helped(walks: Iterable[Walk], receipts: Iterable[Event]) -> Helped:
+def _helped(walks: Iterable[Walk], briefs: Iterable[Event]) -> Helped:
     told: dict[str, set[bool]] = defaultdict(set)
-    for event in receipts:
+    for event in briefs:
         if event.context.session is not None and "as_of" not in event.data:
-            told[event.context.session].add(event.data.get("is_off") is not True)
+            is_off = "held_out" if event.name == BRIEFED else "is_off"
+            told[event.context.session].add(event.data.get(is_off) is not True)
     arms: dict[bool, list[Walk]] = {True: [], False: []}
     mixed = 0
     for walk in walks:
@@ -156,27 +158,31 @@ def _helped(walks: Iterable[Walk], receipts: Iterable[Event]) -> Helped:
     if min(on.judged, off.judged) < TASKS_MIN:
         return helped
     ours, theirs = (
-        [walk.outcome == "success" for walk in arms[each] if walk.outcome != "unknown"] for each in (True, False)
+        [(walk.session or "", float(walk.outcome == "success")) for walk in arms[each] if walk.outcome != "unknown"]
+        for each in (True, False)
     )
-    low, high = _interval(ours, theirs)
+    interval = difference(ours, theirs)
+    if interval is None:
+        return helped
     worse, kinds = _worse(arms[True], arms[False])
     return msgspec.structs.replace(
-        helped, difference=fmean(ours) - fmean(theirs), low=low, high=high, worse=worse, kinds=kinds
+        helped,
+        difference=fmean(value for _, value in ours) - fmean(value for _, value in theirs),
+        low=interval[0],
+        high=interval[1],
+        worse=worse,
+        kinds=kinds,
     )
 
 
 def _arm(walks: Sequence[Walk]) -> Arm:
     judged = [walk for walk in walks if walk.outcome != "unknown"]
-    return Arm(tasks=len(walks), judged=len(judged), succeeded=sum(walk.outcome == "success" for walk in judged))
-
-
-def _interval(ours: Sequence[bool], theirs: Sequence[bool]) -> tuple[float, float]:
-    """Between which 95 % of the differences lie when both arms are drawn anew."""
-    draw = random.Random(len(ours) * 1_000_003 + len(theirs))
-    found = sorted(
-        fmean(draw.choices(ours, k=len(ours))) - fmean(draw.choices(theirs, k=len(theirs))) for _ in range(DRAWS)
+    return Arm(
+        tasks=len(walks),
+        judged=len(judged),
+        succeeded=sum(walk.outcome == "success" for walk in judged),
+        sessions=len({walk.session for walk in judged}),
     )
-    return found[DRAWS // 40], found[-DRAWS // 40 - 1]
 
 
 def _worse(ours: Iterable[Walk], theirs: Iterable[Walk]) -> tuple[float | None, int]:

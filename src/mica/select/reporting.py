@@ -7,7 +7,6 @@ random, and the report compares what both arms took before their first edit (TA-
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -18,7 +17,8 @@ import msgspec
 
 from mica.llm.prices import Prices
 from mica.model import Event
-from mica.select.replaying import DRAWS, TASKS_MIN, Spent, spent
+from mica.select.drawing import SESSIONS_MIN, difference
+from mica.select.replaying import TASKS_MIN, Spent, spent
 from mica.walks import ANSWER, Walk, walks_of
 
 Period = Literal["day", "week"]
@@ -56,7 +56,7 @@ class Arms(msgspec.Struct, frozen=True, kw_only=True):
         if self.tokens is None or self.tokens_low is None or self.tokens_high is None:
             return (
                 f"{self.offered:,} offered, {self.held_out:,} held out: too few for a comparison "
-                f"({TASKS_MIN} of each are needed)."
+                f"({TASKS_MIN} of each are needed, of {SESSIONS_MIN} sessions)."
             )
         told = f"{self.tokens:+,.0f} tokens a task [{self.tokens_low:+,.0f}, {self.tokens_high:+,.0f}]"
         if self.tokens_low > 0:
@@ -136,37 +136,26 @@ def arms(walks: Iterable[Walk]) -> Arms:
     offers = [(walk, walk.offer) for walk, _ in given if walk.offer is not None]
     cost = [offer.tokens for _, offer in offers]
     tokens = (
-        [float(took.tokens) for _, took in held],
-        [took.tokens + own for (_, took), own in zip(given, cost, strict=True)],
+        [(walk.session or walk.id, float(took.tokens)) for walk, took in held],
+        [(walk.session or walk.id, float(took.tokens + own)) for (walk, took), own in zip(given, cost, strict=True)],
     )
     calls = ([float(took.calls) for _, took in held], [float(took.calls) for _, took in given])
-    low, high = _difference(*tokens)
-    enough = low is not None
+    interval = difference(*tokens) if min(len(held), len(given)) >= TASKS_MIN else None
+    means = [_mean([value for _, value in each]) for each in tokens] if interval else []
     return Arms(
         offered=len(given),
         held_out=len(held),
         hits=sum(bool(set(offer.paths) & set(walk.touched)) for walk, offer in offers),
         cost_tokens=sum(cost),
-        tokens=_mean(tokens[0]) - _mean(tokens[1]) if enough else None,
-        tokens_low=low,
-        tokens_high=high,
-        calls=_mean(calls[0]) - _mean(calls[1]) if enough else None,
+        tokens=means[0] - means[1] if interval else None,
+        tokens_low=interval[0] if interval else None,
+        tokens_high=interval[1] if interval else None,
+        calls=_mean(calls[0]) - _mean(calls[1]) if interval else None,
     )
 
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def _difference(held: Sequence[float], given: Sequence[float]) -> tuple[float | None, float | None]:
-    """95 % of the difference of the means, by the bootstrap; None twice when an arm is too small."""
-    if min(len(held), len(given)) < TASKS_MIN:
-        return None, None
-    draw = random.Random(0)  # repeatable, not secret
-    found = sorted(
-        _mean(draw.choices(held, k=len(held))) - _mean(draw.choices(given, k=len(given))) for _ in range(DRAWS)
-    )
-    return found[int(0.025 * DRAWS)], found[int(0.975 * DRAWS) - 1]
 
 
 FIELDS = {

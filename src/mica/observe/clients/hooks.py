@@ -32,7 +32,7 @@ from mica.observe.clients.touching import Call, Draft, Files, digest
 from mica.observe.spool import Line, Remembered
 from mica.walks import OFFER
 
-BRIEFED = "session.briefed"  # a hook showed a brief: {"receipt"}
+BRIEFED = "session.briefed"  # a hook showed a brief, or would have: {"receipt", "held_out"}
 CHARACTERS_A_TOKEN = 4  # of lines with paths; a hook has no time to count
 REMEMBERED_MAX = 10_000  # of anything, in one session
 
@@ -184,13 +184,14 @@ class Hearing:
 
     def _offer(self, teller: Teller, line: Line, offered: Mapping[str, object]) -> None:
         """What the agent was shown, or would have been, had it not been held out: recalled, never evidence."""
-        fields: dict[str, object] = {"receipt": _text(offered, "receipt")}
+        is_held_out = offered.get("held_out") is True
+        fields: dict[str, object] = {"receipt": _text(offered, "receipt"), "held_out": is_held_out}
         name = BRIEFED
         if offered.get("kind") == "prompt":
             paths, characters = offered.get("paths"), offered.get("characters")
             told = [label(path) for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
             tokens = characters // CHARACTERS_A_TOKEN if isinstance(characters, int) else 0
-            name, fields = OFFER, {"paths": told, "tokens": tokens, "held_out": offered.get("held_out") is True}
+            name, fields = OFFER, {"paths": told, "tokens": tokens, "held_out": is_held_out}
         key = f"offer:{teller.session}:{line.at}"
         teller.make(key, name, fields, parent=teller.parent, origin="recalled")
 
