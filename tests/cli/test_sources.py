@@ -159,6 +159,33 @@ def test_a_source_that_is_there_and_never_answers_is_not_called_well(run: Run) -
     assert "source slow is there, but its last 3 questions failed" in doctor
 
 
+def test_a_source_that_was_repaired_is_well_again_once_it_is_tested(run: Run, tmp_path: Path) -> None:
+    """C-20: and the list says when each was tried last."""
+    (tmp_path / "state.json").write_text('{"mood": [}', encoding="utf-8")
+    settings = f'[sources.state]\ndriver = "json"\npath = "{tmp_path}/state.json"\nselect = "$.*"\n'
+    settings += 'fragment = {key = "mood", text = "{mood}"}\n'
+    run("mark", "something")
+    assert "–" in run("sources", "list", settings=settings).stdout
+    for _ in range(3):
+        run("defrag", "person:user:ann", "--deadline", "30", settings=settings)
+    assert "failed 3 in a row" in run("sources", "list", settings=settings).stdout
+    (tmp_path / "state.json").write_text('{"ann": {"mood": "fine"}}', encoding="utf-8")
+    assert run("sources", "health", settings=settings).stdout.startswith("failing")
+
+    tested = run("sources", "test", "state", "person:user:ann", settings=settings)
+
+    assert tested.exit_code == 0
+    health = run("sources", "health", settings=settings)
+    assert (health.exit_code, health.stdout.split()[0]) == (0, "answers")
+    [listed] = [
+        each
+        for each in json.loads(run("sources", "list", "--json", settings=settings).stdout)
+        if each["name"] == "state"
+    ]
+    assert listed["past"]["failed_in_a_row"] == 0
+    assert listed["past"]["tried_at"] == listed["past"]["answered_at"]
+
+
 def test_without_sources_the_commands_say_how_to_declare_one(run: Run) -> None:
     assert "docs/sources.md" in run("sources", "list", settings="").output
     assert "docs/sources.md" in run("sources", "health", settings="").output

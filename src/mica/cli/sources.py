@@ -10,9 +10,8 @@ from rich.table import Table
 from mica.cli.output import Output, memory_command
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
-from mica.model import utc_now
 from mica.select.fragments import Concept, Declared
-from mica.select.sources.health import Health, State
+from mica.select.sources.health import Health, Past, State
 from mica.select.sources.tables import Explained, driver_of, place_of
 
 TEXT_CHARACTERS_MAX = 200  # of a fragment in a list; --json has all of it
@@ -31,22 +30,30 @@ def sources() -> None:
 @sources.command("list")
 @memory_command
 async def list_(memory: Memory, output: Output) -> None:
-    """Which sources are asked, how they are treated, and which concepts each covers. Nothing is connected to.
+    """Which sources are asked, how they are treated, which concepts each covers, and how the last question went.
+
+    Nothing is connected to.
 
     Example: mica sources list
     """
+    went = await memory.asked_sources()
     listed = [
-        {"driver": driver_of(source), "place": place_of(source), **_declared(source.declared)}
-        for source in memory.every_source.values()
+        {
+            "driver": driver_of(source),
+            "place": place_of(source),
+            **_declared(source.declared),
+            "past": went.get(name, Past()),
+        }
+        for name, source in memory.every_source.items()
     ]
 
     def for_people(console: Console) -> None:
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("source", "driver", "rank", "concepts", "place"):
+        for heading in ("source", "driver", "rank", "concepts", "place", "last tried"):
             table.add_column(heading, overflow="fold")
         for each in listed:
             concepts = ", ".join(map(str, each["concepts"])) if isinstance(each["concepts"], tuple) else ""
-            cells = (each["name"], each["driver"], each["rank"], concepts, each["place"])
+            cells = (each["name"], each["driver"], each["rank"], concepts, each["place"], _tried(each["past"]))
             table.add_row(*(escape(str(cell)) for cell in cells))
         console.print(table)
         if not len(memory.sources):
@@ -55,6 +62,14 @@ async def list_(memory: Memory, output: Output) -> None:
             )
 
     output.show(listed, for_people)
+
+
+def _tried(past: object) -> str:
+    """When a source was asked last, and whether it answered then."""
+    if not isinstance(past, Past) or past.tried_at is None:
+        return "–"
+    failed = f", failed {past.failed_in_a_row} in a row" if past.failed_in_a_row else ""
+    return f"{local(past.tried_at)}{failed}"
 
 
 def _declared(declared: Declared) -> dict[str, object]:
@@ -78,12 +93,12 @@ def _declared(declared: Declared) -> dict[str, object]:
 async def test(memory: Memory, output: Output, *, name: str, concept: str) -> None:
     """Ask the source NAME about CONCEPT, a domain:type:id, outside of every cache, and show what it says.
 
-    Exits 1 when it cannot say.
+    How it went is recorded: a source that was repaired is failing no more once it has answered here. Exits 1 when it
+    cannot say.
 
     Example: mica sources test judgments judgment:code_review:abc123
     """
-    about = Concept.parse(concept)
-    tested = await memory.sources.test(name, about, now=utc_now(), among=memory.every_source)
+    tested = await memory.test_source(name, concept)
 
     def for_people(console: Console) -> None:
         for each in tested.fragments:
@@ -101,7 +116,7 @@ async def test(memory: Memory, output: Output, *, name: str, concept: str) -> No
         else:
             told = counted(len(tested.fragments), "fragment")
             click.echo(f"mica: {told} from {name} in {tested.milliseconds:.0f} ms", err=True)
-        if not memory.every_source[name].declared.knows(about):
+        if not memory.every_source[name].declared.knows(Concept.parse(concept)):
             click.echo(f"mica: `concepts` of {name} does not cover {concept}: no gather asks it that", err=True)
 
     output.show(tested, for_people)
@@ -147,7 +162,8 @@ def _print_explained(console: Console, asked: Explained) -> None:
 async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
     """Whether each declared source answers now, how fast, and how its latest questions went.
 
-    One is failing that is there, but could not answer its latest three questions or more. Exits 1 when one does not
+    One is failing that is there, but could not answer its latest three questions or more: `mica sources test` asks it
+    again, and an answer ends that. Exits 1 when one does not
     answer or is failing.
 
     Example: mica sources health --json
@@ -174,7 +190,8 @@ async def health(memory: Memory, output: Output, *, timeout_s: float) -> None:
 def _past(health: Health) -> str:
     """How the latest questions went, in words."""
     past = health.past
-    last = f"last answer {local(past.answered_at)}" if past.answered_at else "no answer yet"
+    tried = f"last tried {local(past.tried_at)}, " if past.tried_at and past.tried_at != past.answered_at else ""
+    last = f"{tried}last answer {local(past.answered_at)}" if past.answered_at else f"{tried}no answer yet"
     why = f", last failure: {one_line(past.failure, TEXT_CHARACTERS_MAX)}" if past.failure else ""
     left = "; left alone now" if health.breaker == "open" else ""
     return f"asked {counted(past.asked, 'time')}, {past.failed} failed; {last}{why}{left}"

@@ -18,6 +18,7 @@ from mica.memory.sourcing import Sourcing
 from mica.memory.wiring import check_budget, check_reason
 from mica.model import SESSION_ENDED, Appended, Context, Event, EventId, EventQuery, Origin, Ref, is_tombstone
 from mica.observe.context import Here
+from mica.observe.redact import redact
 from mica.select.fragments import GATHERED, PHI_INV_2, Concept, FragmentSource
 from mica.select.references import Reference
 from mica.store.hot import Hot, Reads
@@ -30,7 +31,8 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.select.cohere import Coherent
     from mica.select.collecting import Collected, Collecting
     from mica.select.judgments import Judgment
-    from mica.select.sources.health import Health
+    from mica.select.sources.health import Health, Past
+    from mica.select.sources.registry import Tested
 
 WARMING = timedelta(minutes=89)  # F(11): between two gathers of what is asked most
 WARM_MAX = 5  # concepts that are gathered ahead of a session
@@ -190,10 +192,10 @@ class Gathering(Sourcing):
 
     async def check_sources(self, *, timeout_s: float = CHECK_S) -> list[Health]:
         """Whether each declared or registered source answers now, and how its latest questions went."""
-        from mica.select.sources.health import Past, past
+        from mica.select.sources.health import Past
 
         found = await self.sources.health(timeout_s=timeout_s)
-        went = past(await self.events(EventQuery(names=(GATHERED,), limit=USED_MAX))) if found else {}
+        went = await self.asked_sources() if found else {}
         collecting = self._collecting
         return [
             each.after(
@@ -202,6 +204,34 @@ class Gathering(Sourcing):
             )
             for each in found
         ]
+
+    async def asked_sources(self) -> dict[str, Past]:
+        """How the latest questions to each source went, by its name: those of gathers, and those asked by hand."""
+        from mica.select.sources.health import TESTED, past
+
+        return past(await self.events(EventQuery(names=(GATHERED, TESTED), limit=USED_MAX)))
+
+    async def test_source(self, name: str, concept: Concept | str) -> Tested:
+        """Ask one source about a concept, outside of every cache, and record how that went. Its failure is told.
+
+        An answer ends that the source counts as failing, and that it is left alone.
+        """
+        from mica.select.sources.health import TESTED
+
+        about = Concept.parse(concept) if isinstance(concept, str) else concept
+        known = self._collecting
+        tested = await self.sources.test(name, about, now=self._clock(), among=known.sources)
+        if not tested.error:
+            known.breaker(name).succeeded()
+        told = {
+            "source": name,
+            "concept": str(about),
+            "error": redact(tested.error),
+            "milliseconds": round(tested.milliseconds, 3),
+        }
+        with suppress(MicaError):  # nothing can be written; it was asked all the same
+            self.emit(TESTED, told, origin="tool")
+        return tested
 
     # -- Ahead of time
 

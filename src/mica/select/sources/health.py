@@ -10,6 +10,7 @@ import msgspec
 
 from mica.model import Event
 
+TESTED = "source.tested"  # records that a source was asked by hand: {"source", "concept", "error", "milliseconds"}
 FAILING_MIN = 3  # failures in a row, after which a source that is there is not well all the same
 
 State = Literal["answers", "failing", "missing"]
@@ -21,8 +22,25 @@ class Past(msgspec.Struct, kw_only=True):
     asked: int = 0  # times that it was asked, and not answered for from the cache
     failed: int = 0
     failed_in_a_row: int = 0  # the latest
+    tried_at: datetime | None = None  # the last time that it was asked
     answered_at: datetime | None = None  # the last time
     failure: str = ""  # the last one's reason
+
+    @property
+    def is_failing(self) -> bool:
+        return self.failed_in_a_row >= FAILING_MIN
+
+    def note(self, at: datetime, failure: object) -> None:
+        """It was asked once more; None where it answered."""
+        self.asked += 1
+        self.tried_at = at
+        if failure is None:
+            self.failed_in_a_row = 0
+            self.answered_at = at
+        else:
+            self.failed += 1
+            self.failed_in_a_row += 1
+            self.failure = str(failure)
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,28 +57,23 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     def after(self, past: Past, *, breaker: str) -> Health:
         """The same with how its latest questions went."""
-        is_failing = self.is_there and past.failed_in_a_row >= FAILING_MIN
-        state = "failing" if is_failing else self.state
+        state: State = "failing" if self.is_there and past.is_failing else self.state
         return msgspec.structs.replace(self, past=past, breaker=breaker, state=state)
 
 
-def past(gathered: Iterable[Event]) -> dict[str, Past]:
-    """How sources did in records of gathering, oldest first."""
+def past(told: Iterable[Event]) -> dict[str, Past]:
+    """How sources did in records of gathering and of asking by hand, oldest first."""
     found: dict[str, Past] = {}
-    for event in gathered:
+    for event in told:
+        if event.name == TESTED:
+            name, error = event.data.get("source"), event.data.get("error")
+            found.setdefault(str(name), Past()).note(event.at, error or None)
+            continue
         asked, cached = (_names(event.data.get(key)) for key in ("asked", "cached"))
         missing = event.data.get("missing")
         failures = {**_stale(event.data.get("degraded")), **(missing if isinstance(missing, Mapping) else {})}
         for name in asked - cached:
-            each = found.setdefault(name, Past())
-            each.asked += 1
-            if name in failures:
-                each.failed += 1
-                each.failed_in_a_row += 1
-                each.failure = str(failures[name])
-            else:
-                each.failed_in_a_row = 0
-                each.answered_at = event.at
+            found.setdefault(name, Past()).note(event.at, failures.get(name))
     return found
 
 
