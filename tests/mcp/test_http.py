@@ -32,7 +32,7 @@ from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
 from mica.testing.postgres import Server
 from mica.walks import Step, step_of
-from mica.web.access import Access
+from mica.web.access import Access, Limits
 from mica.web.app import application
 from mica.web.asking import memory_at
 from mica.web.house import House
@@ -105,7 +105,7 @@ async def serving(
     tokens = Tokens(home.home)
     endpoint = http.Endpoint(memory_at, beat_s=beat_s)
     extra = [*http.routes(endpoint), *sse.routes(endpoint)]
-    app = application(house, access=Access(tokens, port=port), extra=extra)
+    app = application(house, access=Access(tokens, port=port, limits=Limits(known_s=0.05)), extra=extra)
     server = Serving(app, leaving=endpoint.close)
     running = asyncio.create_task(server.serve([listening]))
     try:
@@ -298,6 +298,39 @@ async def test_a_subscription_ends_with_the_server_and_says_so(served: Served) -
         served.server.stop()
 
         assert [event async for event in listening] == []
+
+
+@pytest.mark.parametrize("kind", ["a subscription", "a session's stream", "the transport of 2024"])
+@pytest.mark.parametrize("is_told", [False, True], ids=["quiet", "with news"])
+async def test_no_stream_outlives_its_token(
+    kind: str, is_told: bool, served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is told after a token was revoked, and the connection ends, whether there is anything to tell or not."""
+    memory = await served.memory()
+    memory.mark("The session cookie is set before the redirect of the login page")
+    memory.mark("Whoever logs in twice gets two cookies, and the older one wins over the newer")
+    secret, token = served.tokens.make("guest")
+    async with served.caller(secret) as caller:
+        asked: dict[str, Any]
+        if kind == "a subscription":
+            wanted = {"resourceSubscriptions": ["mica://crystals"]}
+            asked = {"method": "POST", "url": "/mcp", **modern("subscriptions/listen", notifications=wanted)}
+        elif kind == "a session's stream":
+            session = await opened(caller)
+            await caller.post("/mcp", **older("resources/subscribe", session=session, uri="mica://crystals"))
+            asked = {"method": "GET", "url": "/mcp", "headers": {"accept": BOTH, "mcp-session-id": session}}
+        else:
+            asked = {"method": "GET", "url": "/mcp/sse"}
+        async with caller.stream(**asked) as answer:
+            assert answer.status_code == 200
+            served.tokens.revoke(token.id)
+            if is_told:
+                await memory.crystallize(level="session")
+            told_of = "".join([text async for text in answer.aiter_text()])  # it ends
+
+        assert "resources/updated" not in told_of
+        assert (await caller.post("/mcp", **modern("tools/list"))).status_code == 401
+    assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
 
 
 # -- Progress, cancelling, reading on ---------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from mica.web.running import Serving, bound
 from mica.web.tokens import Tokens
 
 STARTED_S = 30
-PATIENT = Limits(requests_per_s=1e6, burst=1_000_000, refusals_per_s=1e6, refusals_burst=1_000_000)
+PATIENT = Limits(requests_per_s=1e6, burst=1_000_000, refusals_per_s=1e6, refusals_burst=1_000_000, known_s=0.05)
 
 
 class WebServer:

@@ -259,8 +259,8 @@ async def test_what_was_purged_is_sent_to_nobody_any_more(remote: mica.Memory, h
     assert "swordfish" not in json.dumps(first.data)
 
 
-async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live.Tail.__init__, "__kwdefaults__", {"quiet_s": 0.01})
+async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
+    """Also where nothing happens: nobody waits for the next event, or for the next sign of life."""
     with web_server_at(tmp_path) as server:
         headers = {"authorization": f"Bearer {server.token}"}
         async with httpx2.AsyncClient(base_url=server.base, headers=headers, timeout=HOUR_S) as client:
@@ -285,6 +285,17 @@ async def test_the_gateway_answers_nobody_whose_token_is_revoked(tmp_path: Path,
             assert json.loads(await socket.recv())["position"] == 0
             Tokens(mica.load_settings({"HOME": str(tmp_path)}).home).revoke("tests")
             await socket.send(json.dumps(said))
+
+            with pytest.raises(ConnectionClosed, match="revoked"):
+                await socket.recv()
+
+
+async def test_a_gateway_where_nothing_is_said_ends_with_its_token_too(tmp_path: Path) -> None:
+    with web_server_at(tmp_path) as server:
+        address = f"{server.base.replace('http', 'ws')}/api/gateway"
+        headers = {"authorization": f"Bearer {server.token}"}
+        async with websockets.connect(address, additional_headers=headers) as socket:
+            Tokens(mica.load_settings({"HOME": str(tmp_path)}).home).revoke("tests")
 
             with pytest.raises(ConnectionClosed, match="revoked"):
                 await socket.recv()

@@ -35,6 +35,8 @@ METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "WEBSOCKET"})  
 KEY_S = 600.0  # that a link works before anybody has used it
 KEYS_MAX = 1_000
 SEEN_MAX = 10_000  # callers whose pace is remembered
+REVOKED = "the token was revoked"
+_END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
 LOG = logging.getLogger("mica.web")
 
@@ -52,6 +54,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     refusals_burst: int = 50
     body_grace_s: float = 20.0  # for a body to arrive, and besides for each of its parts of
     body_bytes_per_s: int = 16_384
+    known_s: float = 1.0  # after which a connection that stays open is asked again whether its token holds
 
 
 class BodyRefused(Exception):
@@ -61,6 +64,10 @@ class BodyRefused(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
+
+
+class Revoked(OSError):
+    """What whoever sends over a connection is told when its token was revoked: it is closed, as if the client left."""
 
 
 class Access:
@@ -177,13 +184,27 @@ class Guard:
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > allowed:
             return await _refuse(scope, receive, send, status=413, detail=_too_large(allowed))
-        started, got, is_whole = asyncio.get_running_loop().time(), 0, scope["type"] == "websocket"
-        has_begun = False
+        token: Token | None = scope[TOKEN]
+        is_socket = scope["type"] == "websocket"
+        started, got, is_whole = asyncio.get_running_loop().time(), 0, is_socket
+        has_begun = has_ended = False
+
+        def is_revoked() -> bool:
+            return token is not None and not self._access.tokens.holds(token)
+
+        async def rest() -> Message:
+            """What comes after a request, for as long as its token holds; then the client counts as gone."""
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(limits.known_s):
+                        return await receive()
+                if is_revoked():
+                    return {"type": "websocket.disconnect", "code": 1008} if is_socket else {"type": "http.disconnect"}
 
         async def read() -> Message:
             nonlocal got, is_whole
             if is_whole:
-                return await receive()
+                return await rest()
             try:
                 async with asyncio.timeout_at(started + limits.body_grace_s + got / limits.body_bytes_per_s):
                     message = await receive()
@@ -196,12 +217,21 @@ class Guard:
             return message
 
         async def answer(message: Message) -> None:
-            nonlocal has_begun
+            nonlocal has_begun, has_ended
+            goes_on = message.get("more_body", False) or message["type"] == "websocket.send"
+            if goes_on and is_revoked():
+                raise Revoked(REVOKED)
             has_begun = True
+            has_ended = has_ended or not (goes_on or message["type"] in ("http.response.start", "websocket.accept"))
+            if message["type"] == "websocket.close" and is_revoked():
+                message = {**message, "code": 1008, "reason": REVOKED}
             await send(message)
 
         try:
-            await self._app(scope, read, answer)
+            with suppress(Revoked):
+                await self._app(scope, read, answer)
+            if has_begun and not has_ended and is_revoked():
+                await send(_END if not is_socket else {"type": "websocket.close", "code": 1008, "reason": REVOKED})
         except BodyRefused as error:
             if has_begun:
                 raise

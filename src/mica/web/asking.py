@@ -7,16 +7,9 @@ from starlette.types import Scope
 
 from mica.errors import AccessDenied, InvalidInput
 from mica.memory import Memory
-from mica.web.access import TOKEN, Access
+from mica.web.access import TOKEN
 from mica.web.house import House
 from mica.web.tokens import Token
-
-
-def is_welcome(request: HTTPConnection) -> bool:
-    """Whether the token of a connection that stays open still opens anything."""
-    access: Access = request.app.state.access
-    token = request.scope.get(TOKEN)
-    return isinstance(token, Token) and access.tokens.holds(token)
 
 
 def house_of(request: HTTPConnection) -> House:

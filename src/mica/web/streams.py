@@ -20,7 +20,7 @@ from mica.memory import Memory
 from mica.model import CRYSTAL, Event, EventQuery
 from mica.web.api.events import ResolveAsked
 from mica.web.api.shapes import Position, Which
-from mica.web.asking import is_welcome, memory_of
+from mica.web.asking import memory_of
 from mica.web.live import Tails, Wrap
 from mica.web.openapi import EVENTS
 from mica.web.operations import Operation, asked_of
@@ -30,7 +30,6 @@ RETRY_MS = 1_000  # after which a browser connects again
 SUBSCRIPTIONS_MAX = 50  # of one WebSocket
 LAST_ID = "last-event-id"
 LINES = "application/x-ndjson"
-REVOKED = "the token was revoked"
 
 
 class StreamAsked(Which, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,8 +140,6 @@ async def _served(
         async with aclosing(tail.lines(query, after=begin, fields=fields, wrap=wrap)) as sent:
             with suppress(MicaError):  # the space was closed: the client connects again
                 async for reached, text in sent:
-                    if not is_welcome(request):
-                        return  # its token was revoked meanwhile
                     yield text or b"id: %d\n: quiet\n\n" % reached
 
     return StreamingResponse(lines(), media_type=EVENTS, headers={"x-accel-buffering": "no"})
@@ -222,9 +219,6 @@ class _Gateway:
             try:
                 while True:
                     said = await self._socket.receive_text()
-                    if not is_welcome(self._socket):
-                        await self._socket.close(1008, REVOKED)
-                        break
                     await self._answer(said, group)
             except (WebSocketDisconnect, KeyError):  # gone, or bytes in place of text
                 pass
@@ -275,9 +269,6 @@ class _Gateway:
         with suppress(MicaError, WebSocketDisconnect, RuntimeError):  # closed on either side
             async with aclosing(self._tail.batches(said.query(limit=None), after=begin)) as batches:
                 async for _, events in batches:
-                    if not is_welcome(self._socket):
-                        await self._socket.close(1008, REVOKED)
-                        return
                     for event in events:
                         told = {"id": said.id, "position": event.position, "event": event_document(event, fields)}
                         await self._send(told)
