@@ -57,6 +57,17 @@ async def test_a_link_lets_one_browser_in_once(calling: Calling, access: Access)
         assert (again.status_code, again.headers["location"]) == (303, "/")
 
 
+async def test_who_looks_at_a_link_ahead_does_not_use_it_up(calling: Calling, access: Access) -> None:
+    """A messenger that previews a link and a browser that guesses the next page leave the key to the person."""
+    link = f"/enter?key={access.new_key()}"
+    async with calling() as looking, calling() as browser:
+        assert (await looking.head(link)).status_code == 405
+        assert (await looking.get(link, headers={"sec-purpose": "prefetch;prerender"})).status_code == 503
+        assert access.tokens.all() == []
+
+        assert (await browser.get(link)).status_code == 303
+
+
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "a@127.0.0.1:80:80"])
 async def test_a_foreign_host_is_refused(client: httpx2.AsyncClient, host: str) -> None:
     """A name that somebody points at this machine opens nothing, token or not."""

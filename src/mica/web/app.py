@@ -68,6 +68,11 @@ async def _health(request: Request) -> Response:
 async def _enter(request: Request) -> Response:
     """Let a browser in that brings a one-time key: it gets a cookie, and the key leaves the address bar."""
     access: Access = request.app.state.access
+    # Whoever looks at a link ahead of a person must not use its key up.
+    if request.method == "HEAD":
+        return Response(status_code=405, headers={"allow": "GET"})
+    if "prefetch" in request.headers.get("sec-purpose", ""):
+        return Response(status_code=503)
     token = access.enter(request.query_params.get("key", ""))
     if token is None and request.scope[TOKEN] is not None:
         return RedirectResponse("/", status_code=303)  # it has come in before
