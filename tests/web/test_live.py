@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import httpx2
 import pytest
@@ -257,6 +258,51 @@ async def test_what_was_purged_is_sent_to_nobody_any_more(remote: mica.Memory, h
     assert "swordfish" in line.data["data"]["text"]
     assert first.data["name"] == "event.purged"
     assert "swordfish" not in json.dumps(first.data)
+
+
+class Dawdling:
+    """A memory whose log is read to its end and, the first time, handed over only when it is let."""
+
+    def __init__(self, memory: mica.Memory) -> None:
+        self._memory = memory
+        self.is_read, self.let = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._memory, name)
+
+    async def log(self, *, after: int) -> AsyncIterator[mica.Event]:
+        found = [event async for event in self._memory.log(after=after)]
+        if not self.is_read.is_set():
+            self.is_read.set()
+            await self.let.wait()
+        for event in found:
+            yield event
+
+
+async def test_what_is_purged_while_somebody_reads_it_is_sent_to_nobody() -> None:
+    """Neither to the one who was reading, nor to the next who asks the same."""
+    async with mica.open(":memory:") as memory:
+        secret = memory.mark("We called it swordfish")
+        await memory.position()
+        slow = Dawdling(memory)
+        tail = live.Tail(cast(mica.Memory, slow))
+
+        async def first_of(after: int) -> bytes:
+            async with aclosing(
+                tail.lines(mica.EventQuery(), after=after, fields=(), wrap=lambda event, line: event.body)
+            ) as lines:
+                return (await anext(lines))[1]
+
+        reading = asyncio.create_task(first_of(0))
+        await slow.is_read.wait()
+        news = asyncio.create_task(first_of(await memory.position()))
+        await memory.purge(ids=[secret.id])
+        await news  # the tail has seen it
+        slow.let.set()
+
+        assert b"swordfish" not in await reading
+        assert b"swordfish" not in await first_of(0)
+        await tail.close()
 
 
 async def test_a_stream_ends_when_its_token_is_revoked(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class Tail:
         self._last = 0
         self._bell = Bell()
         self._is_ringing = False
+        self._purges = 0  # that were seen
         self._quiet = 0  # how often everybody was told that the line is alive
         self._encoded: OrderedDict[tuple[object, ...], tuple[int, bytes]] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
@@ -100,10 +101,13 @@ class Tail:
         told = self._quiet
         try:
             while True:
-                ring = self._bell.next
+                ring, purges = self._bell.next, self._purges
                 if self._is_closed:
                     raise StoreUnavailable(STOPPING)
-                if found := await self._after(after):
+                found = await self._after(after)
+                if purges != self._purges:
+                    continue  # what was read may have been purged meanwhile
+                if found:
                     after = found[-1].position or after
                     yield found
                     continue
@@ -152,6 +156,7 @@ class Tail:
             self._bytes += len(event.body)
             self._last = event.position or self._last
             if event.name == PURGE:
+                self._purges += 1
                 self._forget(len(self._events))  # what was kept may be gone from the log by now
                 self._encoded.clear()
             elif len(self._events) > 2 * KEPT_EVENTS or self._bytes > KEPT_BYTES:
@@ -195,6 +200,11 @@ class Tails:
         if self._is_closed:
             raise StoreUnavailable(STOPPING)
         return self._tails.setdefault(memory.space, Tail(memory))
+
+    async def leave(self, memory: Memory) -> None:
+        """Follow a space no more: it is about to be closed, and nobody listens."""
+        if (tail := self._tails.pop(memory.space, None)) is not None:
+            await tail.close()
 
     @property
     def listeners(self) -> int:
