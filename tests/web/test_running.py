@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 import pytest
@@ -170,6 +172,32 @@ def test_a_file_has_one_server(tmp_path: Path) -> None:
         alone(file, address="http://127.0.0.1:2").__enter__()
     with alone(file, address="http://127.0.0.1:2"):
         pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_has_one_server_whoever_ends_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who opened the lock before its owner took it away holds nothing: it takes the one that counts now."""
+    file, lock = tmp_path / "shop.db", fcntl.flock
+    first = alone(file, address="http://127.0.0.1:1")
+    first.__enter__()
+
+    def ends_before(descriptor: TextIO, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        first.__exit__(None, None, None)
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", ends_before)
+    with (
+        alone(file, address="http://127.0.0.1:2"),
+        pytest.raises(InvalidInput, match=r"served already, at http://127\.0\.0\.1:2;"),
+    ):
+        alone(file, address="http://127.0.0.1:3").__enter__()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_fails_leaves_no_lock(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), alone(tmp_path / "shop.db", address="http://127.0.0.1:1"):
+        raise RuntimeError
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 import uvicorn
 from starlette.applications import Starlette
@@ -66,19 +68,31 @@ def alone(target: Path | str, *, address: str) -> Iterator[None]:
         return
     path = Path(target).with_suffix(".serving")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            raise InvalidInput(
-                f"{target} is served already, at {lock.read() or 'another address'}; `mica open` shows it"
-            ) from error
+    with _locked(path, target) as lock:
         lock.truncate(0)
         lock.write(address)
         lock.flush()
-        yield
-        path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # while it is locked: who waits for it finds out, and makes another
+
+
+def _locked(path: Path, target: Path | str) -> TextIO:
+    """The file at this path, locked by us. Raises InvalidInput naming who has locked it."""
+    while True:
+        lock = path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):
+                if path.stat().st_ino == os.fstat(lock.fileno()).st_ino:
+                    return lock
+            lock.close()  # who had it has ended meanwhile, and taken it away: it locks nothing any more
+        except BlockingIOError as error:
+            lock.seek(0)
+            told = lock.read() or "another address"
+            lock.close()
+            raise InvalidInput(f"{target} is served already, at {told}; `mica open` shows it") from error
 
 
 async def run(
