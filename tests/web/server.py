@@ -49,6 +49,7 @@ def web_server_at(
     token: str | None = None,
     opening: Callable[..., Opening] = _in_memory,
     limits: Limits = PATIENT,
+    open_max: int = 1_000_000,
 ) -> Iterator[WebServer]:
     """Start a server, whose spaces are in memory unless `opening` says otherwise, and stop it.
 
@@ -63,7 +64,7 @@ def web_server_at(
     is_up = threading.Event()
 
     async def serve() -> None:
-        house = House(folder / "shop.db", settings=settings, opening=opening, open_max=1_000_000)
+        house = House(folder / "shop.db", settings=settings, opening=opening, open_max=open_max)
         server = Serving(application(house, access=Access(tokens, port=port, limits=limits)))
         # Asked twice it is still an ordinary stop, unlike `server.stop`.
         stop.append(partial(asyncio.get_running_loop().call_soon_threadsafe, setattr, server, "should_exit", True))

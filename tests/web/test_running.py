@@ -328,7 +328,7 @@ async def test_a_house_keeps_spaces_apart_and_closes_them_all(tmp_path: Path, ho
 
     assert await house.memory("shop") is shop
     assert await other.events() == []
-    assert house.spaces() == ["shop", "other"]
+    assert await house.spaces() == ["shop", "other"]
     with pytest.raises(InvalidInput, match="cannot be called"):
         await house.memory("../other", make=True)
     await house.close()

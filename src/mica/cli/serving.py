@@ -63,7 +63,8 @@ def serve_up(
     async def during(house: House) -> None:
         @asynccontextmanager
         async def opened(target: Path | str) -> AsyncIterator[Memory]:
-            yield await house.memory(space_name(target) if target != place else None, make=True)
+            async with house.using(space_name(target) if target != place else None, make=True) as memory:
+                yield memory
 
         try:
             await look(opened)
@@ -101,6 +102,7 @@ async def serve(
         stack.enter_context(noted(note, home=settings.home))
         ready(f"{address}/enter?key={access.new_key()}")
         endpoint = mcp.Endpoint(memory_at)
+        house.leaving.append(endpoint.leave)
         extra = [*mcp.routes(endpoint), *(sse.routes(endpoint) if settings.server.mcp_sse else ())]
         app = application(house, access=access, extra=extra)
         await run(app, listening, during=lambda: during(house), leaving=endpoint.close)

@@ -146,6 +146,14 @@ class Endpoint:
         for session in tuple(self._sessions.values()):
             await self.end(session)
 
+    async def leave(self, memory: Memory) -> None:
+        """Speak for a space no more: it is about to be closed. A client of it begins anew."""
+        if (room := self._rooms.pop(memory, None)) is not None:
+            await room.watch.close()
+            for session in tuple(self._sessions.values()):
+                if session.room is room:
+                    await self.end(session)
+
     async def _answered(self, request: Request) -> Response:
         match request.method:
             case "POST":

@@ -40,6 +40,13 @@ async def open_store(target: str | Path | None, *, settings: Settings, must_exis
     return await SqliteStore.open(file)
 
 
+async def neighbours(store: Store) -> list[str]:
+    """The names of all spaces of the database that a store is in, as far as its role may enter them; none elsewhere."""
+    from mica.store.postgres import PostgresStore  # an extra
+
+    return await store.names() if isinstance(store, PostgresStore) else []
+
+
 async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
     """Make or migrate the schema of a PostgreSQL address as its owner, and let these roles use it."""
     from mica.store.postgres import prepare as prepare_schema  # an extra

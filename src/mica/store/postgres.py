@@ -782,6 +782,11 @@ class PostgresStore:
             await asyncio.sleep(random.uniform(0, TRY_AGAIN_S) * tried)
         raise AssertionError("the last try returns or raises")
 
+    @reading
+    async def names(self, connection: Connection) -> list[str]:
+        """The names of the spaces that this role may enter, in their order."""
+        return [row[0] for row in await connection.fetch("SELECT name FROM spaces ORDER BY name")]
+
     async def _enter(self) -> None:
         """Find or make the space."""
         name = self._address.space

@@ -18,6 +18,7 @@ from mica.errors import MicaError
 from mica.web import streams
 from mica.web.access import TOKEN, Access, Guard
 from mica.web.api import server, store
+from mica.web.asking import Using
 from mica.web.house import House
 from mica.web.live import Tails
 from mica.web.metrics import Durations, metrics
@@ -49,13 +50,14 @@ def application(house: House, *, access: Access, extra: Sequence[BaseRoute] = ()
             *extra,
             *pages(),
         ],
-        middleware=[Middleware(Refusals), Middleware(Guard, access=access)],
+        middleware=[Middleware(Refusals), Middleware(Guard, access=access), Middleware(Using)],
         exception_handlers={MicaError: _told, HTTPException: _http},
         lifespan=living,
     )
     app.state.house = house
     app.state.access = access
     app.state.tails = Tails()
+    house.leaving.append(app.state.tails.leave)
     app.state.loads = defaultdict(Durations)  # how long loading trails took, by the id of their space
     return app
 

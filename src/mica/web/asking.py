@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 from starlette.requests import HTTPConnection
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mica.errors import AccessDenied, InvalidInput
 from mica.memory import Memory
 from mica.web.access import TOKEN
 from mica.web.house import House
 from mica.web.tokens import Token
+
+USING = "mica.using"  # where a request keeps what it uses
+
+
+class Using:
+    """Lets a request keep the spaces open that it is about, until all of its answer is sent."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            scope[USING] = stack
+            await self._app(scope, receive, send)
 
 
 def house_of(request: HTTPConnection) -> House:
@@ -37,9 +53,10 @@ def space_of(request: HTTPConnection) -> str:
     return space
 
 
-async def memory_of(request: HTTPConnection) -> Memory:
-    """The memory that a request is about. Raises UnknownSpace and AccessDenied."""
-    return await house_of(request).memory(space_of(request))
+async def memory_of(request: HTTPConnection, *, make: bool = False) -> Memory:
+    """The memory that a request is about, open until it is answered. Raises UnknownSpace and AccessDenied."""
+    using: AsyncExitStack = request.scope[USING]
+    return await using.enter_async_context(house_of(request).using(space_of(request), make=make))
 
 
 async def memory_at(scope: Scope) -> Memory:

@@ -54,7 +54,7 @@ def _described() -> dict[str, Any]:
 async def spaces(request: Request) -> Response:
     """The spaces that the token opens."""
     token, house = _token(request), house_of(request)
-    opened = [name for name in house.spaces() if token.opens(name)]
+    opened = [name for name in await house.spaces() if token.opens(name)]
     default = token.spaces[0] if len(token.spaces) == 1 else house.default
     return document(request, Spaces(spaces=opened, default=default))
 

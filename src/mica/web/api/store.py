@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from mica.memory import Memory
 from mica.store.wire import GENERATION, MEDIA_TYPE, PATH, About, verbs
-from mica.web.asking import house_of, memory_of, space_of
+from mica.web.asking import memory_of
 from mica.web.problems import answered, problem
 
 
@@ -29,7 +29,7 @@ async def meet(request: Request) -> Response:
         asked = msgspec.msgpack.decode(await request.body(), type=Opened)
     except msgspec.DecodeError as error:
         return answered(problem(400, str(error)))
-    memory = await house_of(request).memory(space_of(request), make=asked.make)
+    memory = await memory_of(request, make=asked.make)
     store = memory.store
     return _packed(memory, About(space=store.space, location=store.location, generation=store.generation))
 

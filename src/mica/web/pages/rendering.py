@@ -52,6 +52,8 @@ def page(answers: Answers) -> Answers:
     async def answered(request: Request) -> Response:
         try:
             await memory_of(request)
+            if not is_part(request):
+                await house_of(request).spaces()  # for the choice of a space, which every page has
             return await answers(request)
         except UnknownSpace as error:
             told = f"There is no space {space_of(request)!r} here."
@@ -81,10 +83,10 @@ def render(
         space = space_of(request)
     except MicaError:
         space = house.default
-    if space not in house.spaces():
+    if space not in house.known:
         space = house.default  # links on the page that says so lead to one that is there
     token = request.scope.get(TOKEN)
-    spaces = [each for each in house.spaces() if not isinstance(token, Token) or token.opens(each)]
+    spaces = [each for each in house.known if not isinstance(token, Token) or token.opens(each)]
     now = utc_now()
 
     def url(path: str, **query: object) -> str:
