@@ -30,7 +30,6 @@ from mica.model import (
     EventQuery,
     Posting,
     Postings,
-    Ref,
     Reply,
     Text,
     Tombstone,
@@ -47,13 +46,14 @@ from mica.model import (
 )
 from mica.store import postgres_crystals, postgres_replies, postgres_texts, postgres_trails, postgres_work
 from mica.store.addresses import recall, remember_space
-from mica.store.encoding import Together, remember
+from mica.store.encoding import CACHE_ENTRIES_MAX, Together
 from mica.store.postgres_append import (
-    CHUNK_EVENTS,
     Draft,
     Drafts,
     Indexed,
+    Place,
     Writing,
+    chunks,
     drafted,
     indexed,
 )
@@ -107,6 +107,7 @@ _BEGIN = """
     SET LOCAL jit = off;
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
     SELECT enter('{space}') WHERE '{space}' <> ''"""
+_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify('mica_{space}', '{last}')"
 READ = "REPEATABLE READ READ ONLY"
 WRITE = "READ COMMITTED READ WRITE"  # each statement sees what was committed before the lock was given
 
@@ -144,7 +145,7 @@ class PostgresStore:
         self._space = ""
         self._number = 0  # by which rows name the space
         self._words = Words(0)
-        self._refs: dict[EventId, Ref] = {}
+        self._places: dict[EventId, Place] = {}  # of events that are stored
         self._tip = -1  # the last position when this store last appended
         self._highest: dict[WriterId, int] = {}  # and the highest sequences of some writers then
         self._outstanding: Outstanding | None = None  # unknown until something is written
@@ -226,22 +227,32 @@ class PostgresStore:
         earlier = dict(planned)
         planned.clear()
         await self._make_months(_months_of(events))
-        chunks = [events[start : start + CHUNK_EVENTS] for start in range(0, len(events), CHUNK_EVENTS)]
-        drafts = await _drafted(chunks[0])
+        first, *others = chunks(events)
+        drafts = await _drafted(first, self._places)
         done = Appended()
         async with self._transaction(WRITE) as connection:
             writing = await self._lock(connection, expected=len(events))
-            for following in [*chunks[1:], ()]:
+            for following in [*others, ()]:
+                writing.places |= drafts.places
+                there, new = await self._checked(writing, drafts)
+                prepared = await writing.prepare(new)
+                planned |= prepared.positions
                 wrote, upcoming = await asyncio.gather(
-                    self._write(writing, drafts, earlier=earlier, planned=planned),
-                    _drafted(following),
+                    prepared.write(),  # begins first, so that the server is busy while the next are drafted
+                    _drafted(following, writing.places, self._places),
                     return_exceptions=True,  # the connection is free again only when both have ended
                 )
                 if isinstance(wrote, BaseException):
                     raise wrote
                 if isinstance(upcoming, BaseException):
                     raise upcoming
-                done = Appended(done.stored + wrote.stored, done.repeated + wrote.repeated)
+                await Crystallizing(writing, self._reads(connection)).index(
+                    (prepared.positions[draft.event.id], draft.event) for draft in new
+                )
+                # What stands exactly where the try before meant to put it was stored by that try; its answer was lost.
+                before = sum(earlier.get(identifier) == position for identifier, position in there.items())
+                repeated = len(there) - before + drafts.repeated
+                done = Appended(done.stored + len(new) + before, done.repeated + repeated)
                 drafts = upcoming
             if len(planned) < len(events):
                 await connection.execute(
@@ -250,36 +261,32 @@ class PostgresStore:
             await connection.execute("COMMIT")
             if planned:
                 # A hint for who listens: who misses it finds the events all the same, so no failure of it counts.
-                # After the commit, not in it: commits that notify wait for each other in the whole cluster.
+                # After the commit, not in it: commits that notify wait for each other in the whole cluster. Nobody
+                # waits until it is on disk.
                 with suppress(*FAILURES):
-                    await connection.execute(f"NOTIFY mica_{self._space}, '{writing.last}'")
+                    await connection.execute(_NOTIFY.format(space=self._space, last=writing.last))
         self._words.keep()
         self._tip, self._highest = writing.last, writing.highest if len(writing.highest) < WRITERS_MAX else {}
-        for identifier, ref in writing.known.items():
-            remember(self._refs, identifier, ref)
+        if len(self._places) + len(writing.places) > CACHE_ENTRIES_MAX:
+            self._places.clear()
+        self._places |= writing.places  # only now: what was not committed must not be remembered
         return done
 
-    async def _write(
-        self, writing: Writing, drafts: Drafts, *, earlier: Mapping[EventId, int], planned: dict[EventId, int]
-    ) -> Appended:
-        """Write one chunk of an append. What earlier chunks wrote is there for it, though not yet for others."""
+    async def _checked(self, writing: Writing, drafts: Drafts) -> tuple[dict[EventId, int], list[Draft]]:
+        """Where those of these events are that are there already, and the others as they are to be stored.
+
+        What earlier chunks wrote is there for this one, though not yet for others.
+        """
         there = await writing.positions(drafts.drafts)
-        await writing.check_parents(drafts.drafts, there, self._refs)
+        await writing.check_parents(drafts.strangers)
+        new = drafts.drafts
         if there:
             stored = {event.id: event for event in await self._reads(writing.connection).at(there.values())}
-            for draft in drafts.drafts:
+            for draft in new:
                 if draft.event.id in there and not may_stand_for(stored[draft.event.id], draft.event):
                     raise DuplicateEvent(draft.event.id)
-        new = [self._applied(draft) for draft in drafts.drafts if draft.event.id not in there]
-        positions = await writing.insert(new)
-        planned |= positions
-        await Crystallizing(writing, self._reads(writing.connection)).index(
-            (positions[draft.event.id], draft.event) for draft in new
-        )
-        # What stands exactly where the try before meant to put it was stored by that try; its answer was lost.
-        before = sum(earlier.get(identifier) == position for identifier, position in there.items())
-        fresh = len(drafts.drafts) - len(there)
-        return Appended(fresh + before, len(there) - before + drafts.repeated)
+            new = [draft for draft in new if draft.event.id not in there]
+        return there, [self._applied(draft) for draft in new]
 
     def _applied(self, draft: Draft) -> Draft:
         """The draft, or that of a tombstone when a purge took the event before it arrived."""
@@ -840,8 +847,8 @@ def _indexed(events: Iterable[Event]) -> list[tuple[int, Event, Indexed]]:
     return [(event.position or 0, event, found) for event in events if (found := indexed(event)) is not None]
 
 
-async def _drafted(events: Sequence[Event]) -> Drafts:
-    return await asyncio.to_thread(drafted, events) if events else Drafts([], 0)
+async def _drafted(events: Sequence[Event], *known: Mapping[EventId, Place]) -> Drafts:
+    return await asyncio.to_thread(drafted, events, *known) if events else Drafts([], {}, [], 0)
 
 
 def _months_of(events: Iterable[Event]) -> set[date]:

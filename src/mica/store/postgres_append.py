@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from mica.errors import DuplicateEvent
 from mica.model import (
@@ -12,17 +14,15 @@ from mica.model import (
     ORIGINS,
     Event,
     EventId,
-    Ref,
     WriterId,
     event_id,
     microseconds,
-    ref_of,
     searchable_text,
     split_id,
 )
 from mica.store.encoding import INLINE_BYTES_MAX, compressed, digest
 from mica.store.postgres_query import AT_KEYS, HERE
-from mica.store.postgres_server import Connection
+from mica.store.postgres_server import Connection, Statement
 from mica.store.postgres_words import Words
 from mica.store.protocol import check_event, check_lineage
 from mica.store.purging import may_stand_for
@@ -31,11 +31,14 @@ from mica.words import terms_of, words
 Key: TypeAlias = tuple[WriterId, int]  # an id as its writer and its sequence
 
 CHUNK_EVENTS = 1_000  # in one statement, at most 5 MB of data; while the server writes one, the next is drafted
+FIRST_EVENTS = 200  # of many: nobody drafts while the server waits for the first chunk, and it writes as long as that
+# takes for four times as many; a chunk costs three quarters of a millisecond by itself
 
 _ORIGIN = {origin: number for number, origin in enumerate(ORIGINS)}
 
 # Rows travel as one array of rows: row-level security refuses COPY into its tables. Measured for a row of events:
-# 2.5 µs, against 4.4 µs as an array for each column and 3.5 µs by COPY into a temporary table.
+# 2.5 µs, against 4.4 µs as an array for each column and 3.5 µs by COPY into a temporary table. Columns of numbers alone
+# travel as the text of an array: number by number, the driver takes three times as long.
 
 _WANTED_KEYS = f"""
     FROM unnest($2::integer[], $3::bigint[]) WITH ORDINALITY AS wanted (writer, sequence, ordinal)
@@ -43,31 +46,30 @@ _WANTED_KEYS = f"""
         SELECT * FROM keys WHERE space = {HERE} AND writer = wanted.writer AND sequence = wanted.sequence OFFSET 0
     ) AS keys"""
 _INSERT = """
-    WITH rows AS MATERIALIZED (SELECT * FROM unnest($2::event_row[])), inserted AS (
+    WITH rows AS MATERIALIZED (SELECT * FROM unnest($2::event_row[])), keyed AS (
         INSERT INTO keys (space, writer, sequence, position, at)
         SELECT $1, writer, sequence, position, at FROM rows
-    )
-    INSERT INTO events (space, position, writer, sequence, name, at, context, root_writer, root_sequence,
-        parent_writer, parent_sequence, depth, origin, error, data, payload)
-    SELECT $1, position, writer, sequence, name, at, context, root_writer, root_sequence,
-        parent_writer, parent_sequence, depth, origin, error, data, payload FROM rows"""
-_INDEX = """
-    WITH inserted AS (
+    ), logged AS (
+        INSERT INTO events (space, position, writer, sequence, name, at, context, root_writer, root_sequence,
+            parent_writer, parent_sequence, depth, origin, error, data, payload)
+        SELECT $1, position, writer, sequence, name, at, context, root_writer, root_sequence,
+            parent_writer, parent_sequence, depth, origin, error, data, payload FROM rows
+    ), found AS (
         INSERT INTO texts (space, position, session, at, length, is_mark)
         SELECT $1, position, session, at, length, mark IS NOT NULL AND NOT EXISTS (
             SELECT FROM retractions WHERE space = $1 AND retracted = mark
-        ) FROM unnest($2::bigint[], $3::integer[], $4::bigint[], $5::integer[], $6::text[])
+        ) FROM unnest($3::bigint[], $4::integer[], $5::bigint[], $6::integer[], $7::text[])
             AS wanted (position, session, at, length, mark)
     )
     INSERT INTO postings (space, term, position, count)
-    SELECT $1, * FROM unnest($7::integer[], $8::bigint[], $9::integer[])"""
+    SELECT $1, * FROM unnest($8::text::integer[], $9::text::bigint[], $10::text::integer[])"""
 
 
 class Indexed(NamedTuple):
     """What full text keeps of an event."""
 
     length: int
-    counts: Counter[str]
+    counts: dict[str, int]  # how often each term is said
 
 
 class Payload(NamedTuple):
@@ -78,12 +80,21 @@ class Payload(NamedTuple):
     frame: bytes
 
 
-class Draft(NamedTuple):
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where an event stands in its chain: what its children are compared with."""
+
+    id: EventId
+    root_id: EventId
+    depth: int
+    own: Key
+    root: Key
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """An event with everything that can be known of it without the server."""
 
     event: Event
-    ref: Ref
-    root: Key
+    place: Place
     parent: Key | None
     at: int
     indexed: Indexed | None
@@ -91,34 +102,55 @@ class Draft(NamedTuple):
 
 
 class Drafts(NamedTuple):
-    """The distinct events of an append, in order, and how many more were the same again."""
+    """The distinct events of a chunk, in order, and how many more were the same again."""
 
     drafts: list[Draft]
+    places: dict[EventId, Place]
+    strangers: list[Draft]  # whose parent has no known place
     repeated: int
 
 
-def drafted(events: Sequence[Event]) -> Drafts:
-    """Check events and derive what is stored of them. Raises InvalidEvent or DuplicateEvent."""
+def chunks(events: Sequence[Event]) -> list[Sequence[Event]]:
+    """The events of an append as they are written one after the other."""
+    first = FIRST_EVENTS if len(events) > 2 * FIRST_EVENTS else 0
+    starts = [*([0] if first else []), *range(first, len(events), CHUNK_EVENTS)]
+    return [events[start:end] for start, end in pairwise([*starts, len(events)])]
+
+
+def drafted(events: Sequence[Event], *known: Mapping[EventId, Place]) -> Drafts:
+    """Check events and derive what is stored of them; `known` are the places of others. Raises InvalidEvent or
+    DuplicateEvent.
+    """
     drafts: dict[EventId, Draft] = {}
+    places: dict[EventId, Place] = {}
+    strangers: list[Draft] = []
     repeated = 0
     for event in events:
-        check_event(event, None)
-        if (known := drafts.get(event.id)) is not None:
-            if not may_stand_for(known.event, event):
-                raise DuplicateEvent(event.id)
+        identifier, above = event.id, event.parent_id
+        parent = None
+        if above is not None and (parent := places.get(above)) is None:
+            parent = next((place for each in known if (place := each.get(above)) is not None), None)
+        check_event(event, parent)
+        if (same := drafts.get(identifier)) is not None:
+            if not may_stand_for(same.event, event):
+                raise DuplicateEvent(identifier)
             repeated += 1
             continue
+        own = split_id(identifier)
+        up: Key | None
+        if parent is not None:
+            root, up = parent.root, parent.own
+        elif above is not None:
+            root, up = split_id(event.root_id), split_id(above)
+        else:
+            root, up = own, None
+        places[identifier] = place = Place(identifier, event.root_id, event.depth, own, root)
         body = event.body
-        drafts[event.id] = Draft(
-            event,
-            event.ref,
-            split_id(event.root_id),
-            None if event.parent_id is None else split_id(event.parent_id),
-            microseconds(event.at),
-            indexed(event),
-            None if len(body) <= INLINE_BYTES_MAX else Payload(digest(body), len(body), compressed(body)),
-        )
-    return Drafts(list(drafts.values()), repeated)
+        payload = None if len(body) <= INLINE_BYTES_MAX else Payload(digest(body), len(body), compressed(body))
+        drafts[identifier] = draft = Draft(event, place, up, microseconds(event.at), indexed(event), payload)
+        if up is not None and parent is None:
+            strangers.append(draft)
+    return Drafts(list(drafts.values()), places, strangers, repeated)
 
 
 def indexed(event: Event) -> Indexed | None:
@@ -126,7 +158,23 @@ def indexed(event: Event) -> Indexed | None:
     if text is None:
         return None
     found = words(text)
-    return Indexed(len(found), Counter(terms_of(found)))
+    counts: dict[str, int] = {}
+    for term in terms_of(found):
+        counts[term] = counts.get(term, 0) + 1
+    return Indexed(len(found), counts)
+
+
+class Prepared(NamedTuple):
+    """A statement that stores some events, and what it stores. Nothing else may be done before it is written."""
+
+    positions: dict[EventId, int]  # of the events
+    statement: Statement | None  # None: there is nothing to store
+    values: tuple[object, ...]
+
+    async def write(self) -> None:
+        """Store it. All of it is sent at once: who has something else to do may do it as soon as this waits."""
+        if self.statement is not None:
+            await self.statement.fetch(*self.values)
 
 
 class Writing:
@@ -138,14 +186,14 @@ class Writing:
         self.connection = connection
         self.last = after  # the position that was given last
         self.highest = dict(highest)  # the highest sequence that is there of each of these writers
-        self.known: dict[EventId, Ref] = {}  # where the events that passed through here stand in their chains
+        self.places: dict[EventId, Place] = {}  # of the events that passed through here, and of their parents
         self._space = space
         self._words = known
         self._writers: dict[str, int] = {}
 
     async def positions(self, drafts: Sequence[Draft]) -> dict[EventId, int]:
         """Where those of these events are that are there already."""
-        wanted = {draft.ref.writer for draft in drafts}
+        wanted = {draft.place.own[0] for draft in drafts}
         writers = await self._numbers(wanted)
         if unknown := list(wanted - self.highest.keys()):
             rows = await self.connection.fetch(
@@ -160,14 +208,15 @@ class Writing:
                 writer: -1 if found is None else found for writer, (found,) in zip(unknown, rows, strict=True)
             }
         # A writer counts up, so its new events lie above all others; only those below may be there already.
-        asked = [draft for draft in drafts if draft.ref.sequence <= self.highest[draft.ref.writer]]
+        highest = self.highest
+        asked = [draft for draft in drafts if draft.place.own[1] <= highest[draft.place.own[0]]]
         if not asked:
             return {}
         rows = await self.connection.fetch(
             f"SELECT wanted.ordinal, keys.position {_WANTED_KEYS}",
             self._space,
-            [writers[draft.ref.writer] for draft in asked],
-            [draft.ref.sequence for draft in asked],
+            [writers[draft.place.own[0]] for draft in asked],
+            [draft.place.own[1] for draft in asked],
         )
         return {asked[ordinal - 1].event.id: position for ordinal, position in rows}
 
@@ -184,27 +233,18 @@ class Writing:
         known = list(keys)
         return {known[ordinal - 1]: position for ordinal, position in rows}
 
-    async def check_parents(
-        self, drafts: Sequence[Draft], there: Collection[EventId], refs: Mapping[EventId, Ref]
-    ) -> None:
-        """Raise InvalidEvent when a parent that is known, or comes earlier, does not fit."""
-        known, batch = self.known, {draft.event.id for draft in drafts}
-        parents = {draft.event.parent_id for draft in drafts if draft.event.parent_id}
-        known |= await self._refs(
-            parent
-            for parent in parents
-            if parent not in known and parent not in refs and (parent not in batch or parent in there)
-        )
-        for draft in drafts:
-            event, parent = draft.event, draft.event.parent_id
-            check_lineage(event, (known.get(parent) or refs.get(parent)) if parent else None)
-            known[event.id] = draft.ref
+    async def check_parents(self, strangers: Sequence[Draft]) -> None:
+        """Raise InvalidEvent when a parent that is stored, but was not known, does not fit."""
+        if not strangers:
+            return
+        found = await self._stored_places({draft.event.parent_id for draft in strangers if draft.event.parent_id})
+        for draft in strangers:
+            check_lineage(draft.event, found.get(draft.event.parent_id or draft.event.id))
+        self.places |= found
 
-    async def _refs(self, identifiers: Iterable[EventId]) -> dict[EventId, Ref]:
+    async def _stored_places(self, identifiers: Iterable[EventId]) -> dict[EventId, Place]:
         """Where those of these events stand in their chains that are there already."""
         keys = {identifier: split_id(identifier) for identifier in identifiers}
-        if not keys:
-            return {}
         writers = await self._numbers({writer for writer, _ in keys.values()})
         rows = await self.connection.fetch(
             f"""SELECT wanted.ordinal, writers.name, events.root_sequence, events.depth {_WANTED_KEYS} {AT_KEYS}
@@ -214,36 +254,41 @@ class Writing:
             [sequence for _, sequence in keys.values()],
         )
         known = list(keys)
-        return {
-            known[ordinal - 1]: ref_of(known[ordinal - 1], event_id(WriterId(writer), sequence), depth)
-            for ordinal, writer, sequence, depth in rows
-        }
+        found = {}
+        for ordinal, writer, sequence, depth in rows:
+            identifier, root = known[ordinal - 1], (WriterId(writer), sequence)
+            found[identifier] = Place(identifier, event_id(*root), depth, keys[identifier], root)
+        return found
 
-    async def insert(self, drafts: Sequence[Draft]) -> dict[EventId, int]:
-        """Store these events at the next positions, which are returned, and index their text."""
+    async def prepare(self, drafts: Sequence[Draft]) -> Prepared:
+        """Get everything ready that stores these events at the next positions and makes their text findable."""
         if not drafts:
-            return {}
+            return Prepared({}, None, ())
         await self._insert_payloads({draft.payload.digest: draft.payload for draft in drafts if draft.payload})
         names = await self._words.numbers(self.connection, "names", {draft.event.name for draft in drafts})
         contexts = await self._words.context_numbers(self.connection, {draft.event.context for draft in drafts})
         writers = await self._numbers(
-            {draft.ref.writer for draft in drafts}
-            | {draft.root[0] for draft in drafts}
+            {draft.place.own[0] for draft in drafts}
+            | {draft.place.root[0] for draft in drafts}
             | {draft.parent[0] for draft in drafts if draft.parent is not None}
         )
         rows = []
+        texts = []
+        positions: dict[EventId, int] = {}
+        highest = self.highest
         for position, draft in enumerate(drafts, start=self.last + 1):
             event, parent, payload = draft.event, draft.parent, draft.payload
+            (writer, sequence), root = draft.place.own, draft.place.root
             rows.append(
                 (
                     position,
-                    writers[draft.ref.writer],
-                    draft.ref.sequence,
+                    writers[writer],
+                    sequence,
                     names[event.name],
                     draft.at,
                     contexts[event.context],
-                    writers[draft.root[0]],
-                    draft.root[1],
+                    writers[root[0]],
+                    root[1],
                     None if parent is None else writers[parent[0]],
                     None if parent is None else parent[1],
                     event.depth,
@@ -253,24 +298,21 @@ class Writing:
                     None if payload is None else payload.digest,
                 )
             )
-        await self.connection.execute(_INSERT, self._space, rows)
-        await self.index(
-            [
-                (position, draft.event, draft.indexed)
-                for position, draft in enumerate(drafts, start=self.last + 1)
-                if draft.indexed is not None
-            ]
-        )
-        positions = {draft.event.id: position for position, draft in enumerate(drafts, start=self.last + 1)}
+            positions[event.id] = position
+            if draft.indexed is not None:
+                texts.append((position, event, draft.indexed))
+            highest[writer] = max(highest[writer], sequence)
         self.last += len(drafts)
-        for draft in drafts:
-            self.highest[draft.ref.writer] = max(self.highest[draft.ref.writer], draft.ref.sequence)
-        return positions
+        return Prepared(positions, *await self._prepared(rows, texts))
 
     async def index(self, texts: Sequence[tuple[int, Event, Indexed]]) -> None:
         """Make the text of these events, each with its position, findable."""
-        if not texts:
-            return
+        if texts:
+            await Prepared({}, *await self._prepared([], texts)).write()
+
+    async def _prepared(
+        self, rows: Sequence[tuple[object, ...]], texts: Sequence[tuple[int, Event, Indexed]]
+    ) -> tuple[Statement, tuple[object, ...]]:
         sessions = await self._words.numbers(
             self.connection,
             "sessions",
@@ -279,7 +321,7 @@ class Writing:
         numbers = await self._words.numbers(
             self.connection, "terms", {term for _, _, found in texts for term in found.counts}
         )
-        rows = [
+        found = [
             (
                 position,
                 None if event.context.session is None else sessions[event.context.session],
@@ -292,8 +334,10 @@ class Writing:
         postings = sorted(
             (numbers[term], position, count) for position, _, found in texts for term, count in found.counts.items()
         )
-        columns = list(zip(*postings, strict=True)) or [(), (), ()]
-        await self.connection.execute(_INDEX, self._space, *zip(*rows, strict=True), *columns)
+        # Without a name, it lasts until the next statement; a pooler gives the next transaction another connection.
+        statement = await self.connection.prepare(_INSERT, name="")
+        columns = (*_columns(found, 5), *map(_array_text, _columns(postings, 3)))
+        return statement, (self._space, rows, *columns)
 
     async def _insert_payloads(self, payloads: dict[bytes, Payload]) -> None:
         if not payloads:
@@ -313,3 +357,12 @@ class Writing:
         if unknown := writers - self._writers.keys():
             self._writers |= await self._words.numbers(self.connection, "writers", unknown)
         return self._writers
+
+
+def _columns(rows: Sequence[tuple[object, ...]], count: int) -> Iterable[Sequence[Any]]:
+    return zip(*rows, strict=True) if rows else [()] * count
+
+
+def _array_text(numbers: Iterable[int]) -> str:
+    """An array of numbers, as PostgreSQL reads it."""
+    return f"{{{','.join(map(str, numbers))}}}"

@@ -26,11 +26,13 @@ from mica.store.space import shown
 try:
     import asyncpg
     from asyncpg.pool import PoolConnectionProxy
+    from asyncpg.prepared_stmt import PreparedStatement
 except ModuleNotFoundError as missing:
     raise StoreUnavailable("PostgreSQL needs asyncpg; install mica[postgres]") from missing
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+Statement: TypeAlias = "PreparedStatement[asyncpg.Record]"
 
 SCHEMES = ("postgresql://", "postgres://")
 SCHEMA = "mica"
