@@ -544,6 +544,16 @@ async def test_what_is_judged_first_is_told_at_once(memory: Memory) -> None:
     assert [each.text for each in (await memory.defrag(CONCEPT)).fragments] == ["accept"]
 
 
+async def test_what_a_space_has_none_of_is_not_asked_for_again_because_of_another_event(memory: Memory) -> None:
+    """A judgment that another system changed makes replies old, and makes no judgment, mark or trail of ours."""
+    memory.sources.add(Told("app", 1))
+    await memory.defrag(CONCEPT)
+
+    memory.emit("judgment.changed", {"concept": CONCEPT})
+
+    assert (await memory.defrag(CONCEPT)).asked == ("app",)
+
+
 async def test_whoever_asks_after_an_event_gets_no_answer_from_before_it(memory: Memory) -> None:
     """K-24: the event wins, also while somebody who asked earlier still waits."""
     app = Told("app", 1, invalidated_by=("deploy.done",))

@@ -16,7 +16,18 @@ import msgspec
 from mica.errors import InvalidInput, MicaError
 from mica.memory.sourcing import Sourcing
 from mica.memory.wiring import check_budget, check_reason
-from mica.model import SESSION_ENDED, Appended, Context, Event, EventId, EventQuery, Origin, Ref, is_tombstone
+from mica.model import (
+    SESSION_ENDED,
+    Appended,
+    Context,
+    Event,
+    EventId,
+    EventQuery,
+    Origin,
+    Ref,
+    is_tombstone,
+    name_pattern,
+)
 from mica.observe.context import Here
 from mica.observe.redact import redact
 from mica.select.fragments import GATHERED, PHI_INV_2, Concept, FragmentSource
@@ -356,7 +367,7 @@ class _Parts:
             is_wanted=lambda name: name == STARTED or self.replies.is_wanted(name),
             of_others=(GATHERED,),
             tell=memory._react,
-            lost=self.replies.forget,
+            lost=self._lost,
         )
         self.replies.changes = self.changes
         self.disagreements = Disagreements(store)
@@ -374,9 +385,16 @@ class _Parts:
     def note(self, change: Change) -> None:
         self.replies.note(change)
         self.disagreements.note(change.event)
-        if change.event.name != GATHERED:
-            for each in self.own:
+        name = change.event.name
+        for each in self.own:
+            if name == STARTED or any(name_pattern(pattern).fullmatch(name) for pattern in each.made_by):
                 each.are_any = None  # there may be some now
+
+    def _lost(self) -> None:
+        """Some changes were missed, and with them what there was none of before."""
+        self.replies.forget()
+        for each in self.own:
+            each.are_any = None
 
     async def close(self) -> None:
         await self.collecting.close()

@@ -118,6 +118,7 @@ class Judgments:
     """The judgments of a space, as a source. A later one takes the place of those before it."""
 
     declared = Declared(name="judgments", rank=RANK_DATABASE, invalidated_by=("judgment.*",))
+    made_by = (JUDGED,)  # after which there may be some where there were none
 
     def __init__(self, reads: Callable[[], Awaitable[Reads]]) -> None:
         self._reads = reads

@@ -19,6 +19,7 @@ class Mentions:
     """Marks and crystals that name a concept's id. Each is a statement of its own: prose is not compared."""
 
     declared = Declared(name="mica", invalidated_by=("mark", "mark.*", "crystal.*"))
+    made_by = declared.invalidated_by  # after which there may be some where there were none
 
     def __init__(self, store: Store, *, stored: Callable[[], Awaitable[None]]) -> None:
         self._store = store

@@ -26,6 +26,7 @@ class Taught:
     """Teachings that stand and name a concept's id: what a person or a rule chose to keep telling."""
 
     declared = Declared(name="teachings", rank=RANK_DATABASE, invalidated_by=("teaching.*", RETRACTED))
+    made_by = declared.invalidated_by  # after which there may be some where there were none
 
     def __init__(self, store: Store, *, stored: Callable[[], Awaitable[None]]) -> None:
         self._store = store
@@ -66,6 +67,7 @@ class Trodden:
     """Trails that are called what a concept is called, or lead through the file that it names."""
 
     declared = Declared(name="trails", rank=RANK_FILE, invalidated_by=("trail.*",))
+    made_by = declared.invalidated_by  # after which there may be some where there were none
 
     def __init__(self, store: Store, *, stored: Callable[[], Awaitable[None]], gates: TrailSettings) -> None:
         self._store = store
