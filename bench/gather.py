@@ -9,7 +9,7 @@ question (bench/_sources.py). First every question is new; beside it the same qu
 query reads wholly for want of an index, some 3 ms of an idle core (`overhead_vs_plain`). The same is measured where
 every query finds its rows by an index (`overhead_vs_plain_lookups`) within a tenth of a millisecond, and nearly all of
 the time is that of clients and drivers. CPU is that of the loop's thread, for mica with what it writes afterwards. Then
-one source hangs for ever and another fails. Then 10,000 questions (2,000 with `--quick`), after which nothing may be
+one source hangs for ever and another fails. Then 10,000 questions (600 with `--quick`), after which nothing may be
 left behind. Then a stated workload: 500 concepts, asked by Zipf's law with a seed, whose rows really change now and
 then, with an event that says so; an answer that tells an old row, and does not say that it is old, is counted. Last,
 PostgreSQL is killed and started again under load. The last line of the output is one JSON object.
@@ -149,6 +149,8 @@ async def overhead(six: Six, *, what: str, calls: int) -> dict[str, float]:
         ],
     )
     check(fragments >= 50, f"there were {fragments} fragments, not 50")
+    others = {name for answer in answers for name in answer.asked} - set(FACETS)
+    check(not others, f"{', '.join(sorted(others))} were asked beside the six")
     ours, rival, hits = every["defrag"], every["by hand"], every["defrag, asked before"]
     return {
         "fragments": fragments,
@@ -345,14 +347,13 @@ async def popular(six: Six, *, calls: int) -> dict[str, float]:
 
 async def run(folder: Path, *, is_quick: bool) -> dict[str, float]:
     async with six_sources(folder, concepts=CONCEPTS, versions=VERSIONS) as six:
-        calls = 120 if is_quick else 1_000
-        lookups = await overhead(six, what="all by an index", calls=calls)
+        lookups = await overhead(six, what="all by an index", calls=40 if is_quick else 1_000)
         await six.drop_index()
-        numbers = await overhead(six, what="one without an index", calls=calls)
+        numbers = await overhead(six, what="one without an index", calls=100 if is_quick else 1_000)
         told = ("plain_p99_ms", "p99_ms", "overhead_vs_plain", "overhead_p99_vs_plain", "cpu_vs_plain")
         numbers |= {f"{name}_lookups": lookups[name] for name in told}
-        numbers |= await hung(six, calls=150 if is_quick else 1_000)
-        numbers |= await leaking(six, calls=2_000 if is_quick else 10_000)
+        numbers |= await hung(six, calls=120 if is_quick else 1_000)
+        numbers |= await leaking(six, calls=600 if is_quick else 10_000)
         numbers |= await popular(six, calls=1_000 if is_quick else 10_000)
         numbers |= await killed(six, for_s=1.5 if is_quick else 6.0)
         return numbers
