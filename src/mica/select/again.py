@@ -1,6 +1,7 @@
 """Asking a second time: with words that the best answers taught, and members of the kind of thing that is asked for.
 
-The best of the first asking keep their places; the second fills what comes after them. A question for several things
+The best of the first asking keep their places, and so does whatever says all words of a bare list of them; the second
+fills what comes after. A question for several things
 ("which cities", "how many pets") has its answer in many sessions: there the second asking listens to the named speaker,
 lets neighbours lend less, and takes from each session in turn.
 """
@@ -91,9 +92,14 @@ def members(query: Query, known: set[str]) -> list[QueryTerm]:
     return [QueryTerm(term, MEMBER_WEIGHT * weight) for term, weight in found.items()]
 
 
+def kept_first(first: Sequence[Hit]) -> list[Hit]:
+    """The hits of the first asking that stay in front: the best, and those with all words of a bare list of them."""
+    return [hit for place, hit in enumerate(first) if place < KEPT or "complete" in hit.parts]
+
+
 def joined(query: Query, first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:
-    """Both answers as one, by falling score: the best of the first, then the second without them."""
-    kept = list(first[:KEPT])
+    """Both answers as one, by falling score: what stays of the first, then the second without them."""
+    kept = kept_first(first)
     there = {hit.mark.position for hit in kept}
     rest = [hit for hit in second if hit.mark.position not in there]
     if asks_for_several(query.text):

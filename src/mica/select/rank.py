@@ -46,6 +46,8 @@ DATE_FACTOR = 2.0
 ANNOUNCED = timedelta(days=2)  # so long before an event people speak of it
 REPORTED = timedelta(days=20)  # and so long after
 
+FACTORS = ("speaker", "user", "opening", "question", "date", "complete")
+
 GENERIC = frozenset(
     terms(
         "kind type sort name many much first last time total number amount current currently recent recently long"
@@ -217,10 +219,12 @@ class Scoring:
         self._own, self._learned, sessions = spoken(query, texts, postings)
         self._sessions = [SESSION_WEIGHT * sessions.get(text.mark.session, 0.0) for text in texts]
         self._lent = borrowed(query, texts, list(map(add, self._own, self._learned)), postings)
+        self._complete = complete(query, postings.by_term)
+        for place in (place for place, text in enumerate(texts) if text.position in self._complete):
+            self._sessions[place], self._lent[place] = SESSION_WEIGHT * self._own[place], 0.0  # it is the whole of it
         best = max(map(add, map(add, self._own, self._learned), self._lent), default=0.0) or 1.0
         weight = best * MEANING_WEIGHT * (1 - MEANING_CUT * unevenness(postings) ** 2)
         self._meanings = [weight * score for score in meaning_scores(query, texts, self._near, postings)]
-        self._complete = complete(query, postings.by_term)
         self._lengths = {length: length_factor(length, postings) for length in {text.length for text in texts}}
 
     def scores(self) -> list[tuple[float, int, int]]:
@@ -246,16 +250,23 @@ class Scoring:
     def factors(self, place: int) -> dict[str, float]:
         """What it is multiplied by, by name."""
         text = self._texts[place]
-        return {"length": self._lengths[text.length], **self._besides(text)}
+        named = zip(FACTORS, self._besides(text), strict=True)
+        return {"length": self._lengths[text.length]} | {name: factor for name, factor in named if factor != 1}
 
-    def _besides(self, text: Text) -> dict[str, float]:
-        factors = mark_factors(self._query, text)
-        if text.position in self._complete:
-            factors["complete"] = COMPLETE_FACTOR
-        return factors
+    def _besides(self, text: Text) -> tuple[float, ...]:
+        """What raises or lowers a mark besides its words, in the order of FACTORS; 1 what does neither."""
+        query, mark = self._query, text.mark
+        return (
+            query.speaker_factor if mark.agent in query.speakers else 1,
+            USER_FACTOR if query.wants_user and mark.origin == "user" else 1,
+            OPENING_FACTOR if not text.ordinal and mark.session is not None else 1,
+            QUESTION_FACTOR if mark.text.rstrip().endswith("?") else 1,
+            time_factors(query, mark.at, mark.at).get("date", 1) if query.periods else 1,
+            COMPLETE_FACTOR if text.position in self._complete else 1,
+        )
 
     def _factor(self, text: Text) -> float:
-        return math.prod(self._besides(text).values(), start=self._lengths[text.length])
+        return math.prod(self._besides(text), start=self._lengths[text.length])
 
 
 # -- The parts of a score -------------------------------------------------------------------------------------
@@ -325,22 +336,23 @@ def borrowed(query: Query, texts: Sequence[Text], own: Sequence[float], postings
     A mark lends less the longer it is, because a short one depends on what stands beside it, and all of it to the next
     when it asks.
     """
-    lent = [0.0] * len(texts)
     cut = 1 - LENDING_CUT * unevenness(postings) ** 2
     share, gate = query.neighbour_share, TOKENS_PER_WORD / GATE_TOKENS
-    standing = sorted(
-        (text.mark.session, text.ordinal, place) for place, text in enumerate(texts) if text.mark.session is not None
-    )
-    for number, (session, ordinal, place) in enumerate(standing):
-        for other_session, other, beside in standing[number + 1 : number + 1 + NEIGHBOURS]:
-            if other_session != session or other - ordinal > NEIGHBOURS:
-                break
-            if score := own[place]:
-                text = texts[place]
-                is_answer = other - ordinal == 1 and "?" in text.mark.text
-                lent[beside] += score * cut / (1 + (gate * text.length) ** 2) * (QUESTION_SHARE if is_answer else share)
-            if score := own[beside]:
-                lent[place] += score * cut / (1 + (gate * texts[beside].length) ** 2) * share
+    lends: dict[tuple[str | None, int], float] = {}
+    to_next: dict[tuple[str | None, int], float] = {}
+    for text, score in zip(texts, own, strict=True):
+        if score and text.mark.session is not None:
+            has = score * cut / (1 + (gate * text.length) ** 2)
+            at = text.mark.session, text.ordinal
+            lends[at], to_next[at] = has * share, has * (QUESTION_SHARE if "?" in text.mark.text else share)
+    steps = *range(-NEIGHBOURS, -1), *range(1, NEIGHBOURS + 1)
+    lent: list[float] = []
+    for text in texts:
+        session, ordinal = text.mark.session, text.ordinal
+        loan = to_next.get((session, ordinal - 1), 0.0)
+        for step in steps:
+            loan += lends.get((session, ordinal + step), 0.0)
+        lent.append(loan)
     return lent
 
 
@@ -350,21 +362,6 @@ def meaning_scores(query: Query, texts: Sequence[Text], near: Sequence[float], p
     scores = list(map(add, own, borrowed(query, texts, own, postings))) if near else []
     nearest = max(scores, default=0.0) or 1.0
     return [score / nearest for score in scores]
-
-
-def mark_factors(query: Query, text: Text) -> dict[str, float]:
-    """What raises or lowers a mark besides its words, by name."""
-    mark = text.mark
-    factors: dict[str, float] = {}
-    if mark.agent in query.speakers:
-        factors["speaker"] = query.speaker_factor
-    if query.wants_user and mark.origin == "user":
-        factors["user"] = USER_FACTOR
-    if mark.session is not None and text.ordinal == 0:
-        factors["opening"] = OPENING_FACTOR
-    if mark.text.rstrip().endswith("?"):
-        factors["question"] = QUESTION_FACTOR
-    return factors | time_factors(query, mark.at, mark.at) if query.periods else factors
 
 
 def time_factors(query: Query, start_at: datetime, end_at: datetime) -> dict[str, float]:

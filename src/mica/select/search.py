@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from mica.model import MARK, EventQuery, Mark, Postings, Text
-from mica.select.again import CLASS, KEPT, broader, joined
+from mica.select.again import CLASS, KEPT, broader, joined, kept_first
 from mica.select.corrections import corrected
 from mica.select.meaning import NEAREST
 from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
@@ -78,18 +78,18 @@ async def search(
 ) -> Hits:
     """The marks that answer the query and fit, best first; `likeness` says how near marks are to it in meaning.
 
-    Where only the first of them are `shown`, less is read. The first KEPT need not be asked for again: that fills what
-    follows them. `tell` hears of a quick look as soon as there is one: the marks that say most of the words, before
-    anything around them is weighed.
+    Where only the first of them are `shown`, less is read. What stays of the first asking need not be asked for again:
+    that fills what follows. `tell` hears of a quick look as soon as there is one: the marks that say most of the words,
+    before anything around them is weighed.
     """
     asked = parse(query, now=now, zone=zone, speakers=await store.agents())
     near = await likeness(asked)
     shown = limit if shown is None else shown
     read = SHORTLIST if shown > FEW else SHORTLIST_OF_FEW
     asking = Asking(store, limit=max(limit, read), read=read, filters=filters, likeness=near, tell=tell)
-    first = await asking.answers(asked, limit=CLASS if shown > KEPT else limit)
+    first = await asking.answers(asked, limit=max(CLASS, limit) if asked.is_bare or shown <= KEPT else CLASS)
     hits = Hits()
-    if first and shown > KEPT:
+    if len(kept_first(first)) < shown and first:
         second = await asking.answers(broader(asked, first), limit=max(limit, read))
         hits.extend(corrected(joined(asked, first, second)[:limit]))
     else:

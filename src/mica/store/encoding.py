@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
@@ -77,8 +78,8 @@ class Together:
 
     def __init__(self, marks: Sequence[tuple[int, int]]) -> None:
         self.marks = marks  # position and length of each
-        self._length = sum(length for _, length in marks)
-        self._ordinals = {position: ordinal for ordinal, (position, _) in enumerate(marks)}
+        self._length = sum(map(itemgetter(1), marks))
+        self._ordinals = dict(zip(map(itemgetter(0), marks), range(len(marks)), strict=True))
 
     def near(self, wanted: Iterable[int], *, neighbours: int) -> dict[int, tuple[int, int, int]]:
         """The wanted marks and the nearest others: position to length, ordinal and the session's length."""

@@ -99,7 +99,7 @@ _BELOW = """WHERE position IN (
         SELECT found FROM below
     )"""
 _OF_KEYS = "WHERE (writer, sequence) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))"
-_POSITION, _TIME = itemgetter(0), itemgetter(4, 0)
+_POSITION, _TIME, _CONTEXT = itemgetter(0), itemgetter(4, 0), itemgetter(5)
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -711,6 +711,7 @@ class SqliteCore:
         rows = self._table("WHERE position IN (SELECT value FROM json_each(?))", (as_json(positions),))
         if self._blocks.is_used:
             rows += self._blocks.at(positions)
+        self._words.learn_contexts(map(_CONTEXT, rows))
         return [self._event(row) for row in sorted(rows, key=_POSITION)]
 
     def _marks(self, positions: Sequence[int]) -> list[Mark]:
@@ -741,13 +742,15 @@ class SqliteCore:
         else:
             body = data if isinstance(data, bytes) else data.encode()
         parent = None if parent_writer is None else self._words.id(parent_writer, parent_sequence)
+        identifier = self._words.id(writer, sequence)
+        is_root = root_sequence == sequence and root_writer == writer
         return Event(
-            id=self._words.id(writer, sequence),
+            id=identifier,
             name=self._words.word("names", name),
             at=moment(at),
             body=body,
             context=self._words.context(context),
-            root_id=self._words.id(root_writer, root_sequence),
+            root_id=identifier if is_root else self._words.id(root_writer, root_sequence),
             parent_id=parent,
             depth=depth,
             origin=ORIGINS[origin],

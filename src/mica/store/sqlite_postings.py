@@ -7,12 +7,11 @@ written once, in the order of its table, and read as sets of places.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import apsw
 import msgspec
@@ -22,7 +21,7 @@ from mica.store.sqlite_file import Row, as_json, insert
 
 VOLUME_TEXTS = 4_096  # what is not in a volume yet is read by every new process, in some 10 ms
 VOLUME_BYTES = VOLUME_TEXTS // 8  # of a set of its places
-KNOWN_BYTES_MAX = 32_000_000  # of sets that are remembered
+KNOWN_BYTES_MAX = 64_000_000  # of sets that are remembered: of a million marks, those of 200 terms
 
 _decode = msgspec.json.Decoder(list[int]).decode
 _FIRST = """SELECT position, terms, is_mark, at FROM unfiled JOIN texts USING (position)
@@ -102,18 +101,6 @@ def _often(more: bytes | None) -> dict[int, int]:
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
-def _times(more: bytes | None, place: int) -> int:
-    """How often a term is said at a place where it is said."""
-    if more:
-        wanted = place.to_bytes(4, sys.byteorder)
-        at = more.find(wanted)
-        while at >= 0:
-            if at % 8 == 0:  # a place, and not how often another has it
-                return int.from_bytes(more[at + 4 : at + 8], sys.byteorder)
-            at = more.find(wanted, at + 1)
-    return 1
-
-
 def unmark(connection: apsw.Connection, position: int) -> None:
     """The text at this position is no mark any more."""
     if (found := _volume_of(connection, position)) is not None:
@@ -190,14 +177,28 @@ def said_in_order(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, 
 
 
 class Said(NamedTuple):
-    """Where a term is said in volumes: places counted through all of them, and by volume where it is said twice."""
+    """Where a term is said in volumes; places are counted through all of them."""
 
     volumes: int  # how many were looked at
     places: int
-    more: Mapping[int, bytes]
+    written: bytes  # the places once more, to look at one by one
+    repeated: array[int]  # the places where it is said more than once, in order
+    often: array[int]  # and how often there
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes to remember this."""
+        return 2 * len(self.written) + 8 * len(self.often)
+
+    def times(self, place: int) -> int:
+        """How often it is said at a place where it is said."""
+        at = bisect_left(self.repeated, place)
+        return self.often[at] if at < len(self.repeated) and self.repeated[at] == place else 1
 
 
-NOWHERE = Said(0, 0, {})
+Spot: TypeAlias = tuple[int, int, int, int]  # a place's byte, the bit in it, the place, and its position in the log
+
+NOWHERE = Said(0, 0, b"", array("I"), array("I"))
 
 
 class Volumes:
@@ -270,51 +271,59 @@ class Volumes:
     def _said_of(self, term: int) -> Said:
         known = self._said.get(term, NOWHERE)
         if known.volumes == len(self._ids):
+            if known is not NOWHERE:
+                self._said[term] = self._said.pop(term)  # it goes last now
             return known
-        into = bytearray(known.places.to_bytes(len(self._ids) * VOLUME_BYTES, "little"))
-        more = dict(known.more)
+        into = bytearray(known.written.ljust(len(self._ids) * VOLUME_BYTES, b"\0"))
+        repeated, often = known.repeated[:], known.often[:]
         numbers = {volume: number for number, volume in enumerate(self._ids)}
         later = as_json(self._ids[known.volumes :])
-        for volume, listed, places, often in self._connection.execute(_OF_TERM, (later, term)):
+        for volume, listed, places, more in self._connection.execute(_OF_TERM, (later, term)):
             number = numbers[volume]
             if is_list(listed):
                 put(into, array("H", places), start=number * VOLUME_TEXTS)
             else:
                 into[number * VOLUME_BYTES : (number + 1) * VOLUME_BYTES] = places
-            if often is not None:
-                more[number] = often
-        said = Said(len(self._ids), int.from_bytes(into, "little"), more)
-        self._said_bytes += said.places.bit_length() // 8
-        if self._said_bytes > KNOWN_BYTES_MAX:
-            self._said.clear()
-            self._said_bytes = said.places.bit_length() // 8
+            if more is not None:
+                pairs = array("I", more)
+                repeated.extend(map((number * VOLUME_TEXTS).__add__, pairs[::2]))
+                often += pairs[1::2]
+        said = Said(len(self._ids), int.from_bytes(into, "little"), bytes(into), repeated, often)
+        self._said_bytes += said.size_bytes - known.size_bytes
+        self._said.pop(term, None)
         self._said[term] = said
+        while self._said_bytes > KNOWN_BYTES_MAX and len(self._said) > 1:
+            self._said_bytes -= self._said.pop(next(iter(self._said))).size_bytes  # what was not asked for longest
         return said
 
-    def said(self, terms: Iterable[int], places: int) -> dict[int, dict[int, int]]:
-        """How often each term is said at those of these places where it is, by position."""
-        tail = unpacked(places >> self._filed)
-        filed = unpacked(places & (1 << self._filed) - 1)
+    def said(self, terms: Iterable[int], places: Sequence[int]) -> dict[int, dict[int, int]]:
+        """How often each term is said at those of these places, which are in order, where it is; by position."""
+        end = bisect_left(places, self._filed)
+        filed, tail = places[:end], [place - self._filed for place in places[end:]]
         positions = self._filed_positions(filed)
-        return {term: self._filed_said(term, filed, positions) | self._tail_said_at(term, tail) for term in terms}
+        spots = [(place >> 3, 1 << (place & 7), place, at) for place, at in zip(filed, positions, strict=True)]
+        return {term: self._filed_said(term, spots) | self._tail_said_at(term, tail) for term in terms}
 
     def _filed_positions(self, places: Sequence[int]) -> list[int]:
+        """Where in the log these places are, which are in order."""
         found: list[int] = []
-        for place in places:
-            volume, within = divmod(place, VOLUME_TEXTS)
-            found.append(self._first[volume] + self._offsets_of(volume)[within])
+        start = 0
+        while start < len(places):
+            volume = places[start] // VOLUME_TEXTS
+            end = bisect_left(places, (volume + 1) * VOLUME_TEXTS, start)
+            first, before, offsets = self._first[volume], volume * VOLUME_TEXTS, self._offsets_of(volume)
+            found += [first + offsets[place - before] for place in places[start:end]]
+            start = end
         return found
 
-    def _filed_said(self, term: int, places: Sequence[int], positions: Sequence[int]) -> dict[int, int]:
+    def _filed_said(self, term: int, spots: Iterable[Spot]) -> dict[int, int]:
         said = self._said_of(term)
         if not said.places:
             return {}
-        here = said.places.to_bytes(len(self._ids) * VOLUME_BYTES, "little")
-        return {
-            position: _times(said.more.get(place // VOLUME_TEXTS), place % VOLUME_TEXTS)
-            for place, position in zip(places, positions, strict=True)
-            if here[place >> 3] >> (place & 7) & 1
-        }
+        written, times = said.written, said.times
+        if not said.often:
+            return {position: 1 for byte, bit, _, position in spots if written[byte] & bit}
+        return {position: times(place) for byte, bit, place, position in spots if written[byte] & bit}
 
     def _tail_said_at(self, term: int, places: Sequence[int]) -> dict[int, int]:
         said, tail = self._tail_said.get(term), self._tail
@@ -322,20 +331,29 @@ class Volumes:
 
     def positions(self, places: int) -> list[int]:
         """Where in the log these places are."""
-        filed = self._filed_positions(unpacked(places & (1 << self._filed) - 1))
-        return filed + [self._tail[place] for place in unpacked(places >> self._filed)]
+        every = unpacked(places)
+        end = bisect_left(every, self._filed)
+        return self._filed_positions(every[:end]) + [self._tail[place - self._filed] for place in every[end:]]
 
-    def at(self, positions: Iterable[int]) -> int:
-        """The places of the texts at these positions in the log."""
+    def at(self, positions: Iterable[int], *, only_marks: bool) -> list[int]:
+        """The places of the texts, or only of the marks, at these positions in the log, in order."""
+        wanted = sorted(set(positions))
         found: list[int] = []
-        for position in positions:
-            volume = bisect_right(self._first, position) - 1
-            within = self._within(self._offsets_of(volume), position - self._first[volume]) if volume >= 0 else None
-            if within is not None:
-                found.append(volume * VOLUME_TEXTS + within)
-            elif (within := self._within(self._tail, position)) is not None:
-                found.append(self._filed + within)
-        return int.from_bytes(packed(found, (self._filed + len(self._tail) + 7) // 8), "little")
+        start = bisect_left(wanted, self._first[0]) if self._first else len(wanted)
+        while start < len(wanted):
+            volume = bisect_right(self._first, wanted[start]) - 1
+            end = bisect_left(wanted, self._first[volume + 1], start) if volume + 1 < len(self._first) else len(wanted)
+            first, offsets = self._first[volume], self._offsets_of(volume)
+            for position in wanted[start:end]:
+                if (within := self._within(offsets, position - first)) is not None:
+                    found.append(volume * VOLUME_TEXTS + within)
+            start = end
+        tail = wanted[bisect_left(wanted, self._tail[0]) :] if self._tail else []
+        found += [self._filed + place for each in tail if (place := self._within(self._tail, each)) is not None]
+        if not only_marks:
+            return found
+        marks = self.marks.to_bytes((self._filed + len(self._tail) + 7) // 8, "little")
+        return [place for place in found if marks[place >> 3] >> (place & 7) & 1]
 
     def within(self, since: int, until: int) -> int:
         """The places of marks of a time."""

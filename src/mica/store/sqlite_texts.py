@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import apsw
+import msgspec
 
 from mica.model import MARK, Event, Posting, Postings, Vectors, microseconds, searchable_text
 from mica.store import sqlite_postings
-from mica.store.bits import heaviest
+from mica.store.bits import heaviest, unpacked
 from mica.store.encoding import Together
 from mica.store.protocol import gathered, orphaned_texts, stale_texts, worths
 from mica.store.sqlite_file import Row, as_json, insert
@@ -19,6 +20,7 @@ from mica.store.sqlite_words import Words
 from mica.words import words
 
 TOGETHER_MARKS_MAX = 200_000  # of sessions whose order is remembered, about 30 MB
+KNOWN_TEXTS_MAX = 50_000  # whose length and session are remembered, about 8 MB
 
 
 def index(connection: apsw.Connection, interned: Words, events: Iterable[tuple[int, Event]]) -> None:
@@ -56,6 +58,7 @@ def unmark(connection: apsw.Connection, position: int) -> None:
     sqlite_postings.unmark(connection, position)
 
 
+_decode = msgspec.json.Decoder(list[int]).decode
 _EVER = -(2**63), 2**63 - 1
 
 
@@ -71,6 +74,7 @@ class Facts:
         self._lengths: Counter[int] = Counter()
         self._together: dict[int, Together] = {}
         self._together_marks = 0
+        self._known: dict[int, tuple[int, str | None]] = {}
         self._volumes = Volumes(connection)
 
     def forget(self) -> None:
@@ -83,6 +87,7 @@ class Facts:
             self._as_of, self._last = as_of, 0
             self._lengths.clear()
             self._together.clear()
+            self._known = {}
             self._volumes.forget()
         (row,) = self._connection.execute("SELECT max(position) FROM texts")
         if (row[0] or 0) <= self._last:
@@ -99,17 +104,21 @@ class Facts:
         self._volumes.follow()
         self._last = row[0]
 
-    def together(self, session: int) -> Together:
-        """The marks of a session."""
-        if (found := self._together.get(session)) is None:
-            in_order = "SELECT position, length FROM texts WHERE session = ? AND is_mark ORDER BY at, position"
-            rows = self._connection.execute(in_order, (session,))
-            found = Together([(position, length) for position, length in rows])
-            self._together_marks += len(found.marks)
-            if self._together_marks > TOGETHER_MARKS_MAX:
-                self._together.clear()
-                self._together_marks = len(found.marks)
-            self._together[session] = found
+    def together(self, sessions: Collection[int]) -> dict[int, Together]:
+        """The marks of each of these sessions."""
+        found = {session: known for session in sessions if (known := self._together.get(session)) is not None}
+        if len(found) < len(sessions):
+            whole = """SELECT session, json_group_array(at), json_group_array(position), json_group_array(length)
+                FROM texts WHERE session IN (SELECT value FROM json_each(?)) AND is_mark GROUP BY session"""
+            rows = self._connection.execute(whole, (as_json([each for each in sessions if each not in found]),))
+            for session, *columns in rows:
+                marks = sorted(zip(*map(_decode, columns), strict=True))  # the engine promises no order
+                read = Together([(position, length) for _, position, length in marks])
+                self._together_marks += len(read.marks)
+                if self._together_marks > TOGETHER_MARKS_MAX:
+                    self._together.clear()
+                    self._together_marks = len(read.marks)
+                self._together[session] = found[session] = read
         return found
 
     def postings(
@@ -135,15 +144,13 @@ class Facts:
             places = {term: each & within for term, each in places.items()}
         worth = worths(containing, weights, statistics.marks)
         chosen = heaviest(((each, worth[term]) for term, each in places.items() if each), limit=limit)
-        return statistics.with_postings(self._listed(wanted, numbers, chosen))
+        return statistics.with_postings(self._listed(wanted, numbers, unpacked(chosen)))
 
     def postings_at(
         self, wanted: Sequence[str], positions: Sequence[int], *, only_marks: bool = True
     ) -> dict[str, tuple[Posting, ...]]:
         """The postings of these terms in the marks, or in whatever has a text, at these positions."""
-        places = self._volumes.at(positions)
-        if only_marks:
-            places &= self._volumes.marks
+        places = self._volumes.at(positions, only_marks=only_marks)
         return self._listed(wanted, self._numbers(wanted), places)
 
     def containing(self, wanted: Sequence[str]) -> list[int]:
@@ -160,22 +167,32 @@ class Facts:
         asked = "SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))"
         return dict(iter(self._connection.execute(asked, (as_json(list(wanted)),))))
 
-    def _listed(self, wanted: Sequence[str], numbers: Mapping[str, int], places: int) -> dict[str, tuple[Posting, ...]]:
+    def _listed(
+        self, wanted: Sequence[str], numbers: Mapping[str, int], places: Sequence[int]
+    ) -> dict[str, tuple[Posting, ...]]:
         """What is said at these places, with the length and session of each text."""
         said = self._volumes.said(numbers.values(), places)
-        positions = as_json(sorted(set().union(*said.values())))
-        rows = self._connection.execute(
-            """SELECT position, length, sessions.name FROM texts LEFT JOIN sessions ON sessions.id = texts.session
-            WHERE position IN (SELECT value FROM json_each(?))""",
-            (positions,),
-        )
-        texts = {position: (length, session) for position, length, session in rows}
+        texts = self._texts(set().union(*said.values()))
         return {
             term: tuple(Posting(position, count, *texts[position]) for position, count in said[numbers[term]].items())
             if term in numbers
             else ()
             for term in wanted
         }
+
+    def _texts(self, positions: set[int]) -> dict[int, tuple[int, str | None]]:
+        """The length and the session of these texts, and of others that were asked for before."""
+        if unknown := sorted(each for each in positions if each not in self._known):
+            if len(self._known) + len(unknown) > KNOWN_TEXTS_MAX:
+                self._known = {}
+                unknown = sorted(positions)
+            rows = self._connection.execute(
+                """SELECT position, length, sessions.name FROM texts LEFT JOIN sessions ON sessions.id = texts.session
+                WHERE position IN (SELECT value FROM json_each(?))""",
+                (as_json(unknown),),
+            )
+            self._known |= {position: (length, session) for position, length, session in rows}
+        return self._known
 
 
 def around(
@@ -192,8 +209,8 @@ def around(
             found[position] = (length, 0, length)
         else:
             by_session[session].append(position)
-    for session, wanted in by_session.items():
-        found |= facts.together(session).near(wanted, neighbours=neighbours)
+    for session, together in facts.together(by_session).items():
+        found |= together.near(by_session[session], neighbours=neighbours)
     return found
 
 

@@ -137,16 +137,26 @@ class Words:
     def context(self, number: int) -> Context:
         """The context that has this number."""
         if (context := self._contexts.get(number)) is None:
-            session, agent, user, task, correlation, labels = self._one(
-                """SELECT sessions.name, agent, user, task, correlation, labels FROM contexts
-                LEFT JOIN sessions ON sessions.id = contexts.session WHERE contexts.id = ?""",
-                (number,),
-            )
-            context = Context(
+            self.learn_contexts([number])
+            context = self._contexts[number]
+        return context
+
+    def learn_contexts(self, numbers: Iterable[int]) -> None:
+        """Read those of these contexts that are not known yet, all at once."""
+        if not (unknown := [number for number in set(numbers) if number not in self._contexts]):
+            return
+        rows = self._connection.execute(
+            """SELECT contexts.id, sessions.name, agent, user, task, correlation, labels FROM contexts
+            LEFT JOIN sessions ON sessions.id = contexts.session
+            WHERE contexts.id IN (SELECT value FROM json_each(?))""",
+            (as_json(unknown),),
+        )
+        if len(self._contexts) + len(unknown) > CACHE_ENTRIES_MAX:
+            self._contexts.clear()
+        for number, session, agent, user, task, correlation, labels in rows:
+            self._contexts[number] = Context(
                 session=session, agent=agent, user=user, task=task, correlation=correlation, labels=labels_of(labels)
             )
-            remember(self._contexts, number, context)
-        return context
 
     def _one(self, statement: str, bindings: apsw.Bindings) -> Row:
         return next(iter(self._connection.execute(statement, bindings)))
