@@ -21,6 +21,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -139,8 +140,9 @@ def queries(spaces: Sequence[int], count: int) -> list[tuple[int, str]]:
 
 
 def opened(path: Path) -> mica.memory.Opening:
+    """A space where words alone are compared, as by the rivals: a model would read marks while others are measured."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    settings = mica.Settings(home=path.parent, transcripts=path.parent)
+    settings = mica.Settings(home=path.parent, transcripts=path.parent, semantic="off")
     return mica.open(path, settings=settings)
 
 
@@ -341,6 +343,7 @@ class Asked(NamedTuple):
     found: tuple[int, int]  # how often the mark was among ten whose words were asked for: by search, by FTS5
     brief: list[Cost]
     missing: int  # briefs that something was missing from
+    lacking: Counter[str]  # what, by its name
 
 
 async def ask(places: Mapping[int, Path], asked: Sequence[tuple[int, str]]) -> list[Asked]:
@@ -352,7 +355,7 @@ async def ask(places: Mapping[int, Path], asked: Sequence[tuple[int, str]]) -> l
     try:
         for marks, memory in memories.items():
             _, first = await timed(memory.search(asked[0][1]))
-            results.append(Asked(marks, first.wall_s * 1e3, [], [], (0, 0), [], 0))
+            results.append(Asked(marks, first.wall_s * 1e3, [], [], (0, 0), [], 0, Counter()))
         for counted, (number, query) in enumerate([*asked[-WARM_UP:], *asked], -WARM_UP):
             for place, marks in enumerate(places):
                 hits, cost = await timed(memories[marks].search(query))
@@ -370,6 +373,7 @@ async def ask(places: Mapping[int, Path], asked: Sequence[tuple[int, str]]) -> l
                 brief, cost = await timed(memories[marks].brief(query, budget_tokens=BUDGET_TOKENS))
                 results[place].brief.append(cost)
                 results[place] = results[place]._replace(missing=results[place].missing + bool(brief.missing))
+                results[place].lacking.update(brief.missing)
                 await memories[marks].position()  # what a late source still does must not slow the next brief
     finally:
         for memory in memories.values():
@@ -438,6 +442,8 @@ def _show_answers(plan: Plan, found: Sequence[Asked]) -> None:
             rows.append((name, *(f"{value:.2f}" for value in quantiles), ratio, *notes))
         title = f"{each.marks:,} marks: {plan.queries} queries of {QUERY_WORDS[0]} to {QUERY_WORDS[1]} words"
         show(f"{title}, all spaces and rivals in turn", columns, rows)
+        if each.lacking:
+            print(f"  missing from briefs: {', '.join(f'{name} {count}' for name, count in each.lacking.items())}")
     growths = [(f"{before.marks:,} → {after.marks:,}", *_growths(before, after)) for before, after in pairwise(found)]
     ratios = ("marks", "search, CPU", "FTS5, CPU", "search, wall", "FTS5, wall", "brief, wall")
     show("growth of p95", ratios, growths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from mica.model import EventId, Mark
@@ -107,3 +108,14 @@ def test_a_list_is_taken_from_every_session_in_turn() -> None:
 
     assert [one.mark.position for one in spread(close, [])] == [1, 4, 2, 3]
     assert [one.score for one in spread(alone, [])] == [one.score for one in alone]
+
+
+def test_whatever_says_all_words_of_a_list_stays_before_the_second_asking() -> None:
+    """Words that were learned from others say nothing against a mark that has all that was asked for."""
+    first = [hit(number, score=20.0 - number) for number in range(1, 11)]
+    whole = [msgspec.structs.replace(each, parts={"own": 1.0, "complete": 1.5}) for each in first[6:8]]
+    second = [hit(99, score=100.0), *first]
+
+    order = [each.mark.position for each in joined(parse("parser deadlock", now=NOW), [*first[:6], *whole], second)]
+
+    assert order == [1, 2, 3, 4, 5, 7, 8, 99, 6, 9, 10]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 import mica
 from mica.errors import InvalidSettings
+from mica.llm.embeddings import packed
 from mica.model import Tombstone
+from mica.select import meaning
 from mica.select.meaning import Meanings, nameless
 from mica.select.rank import parse
 from mica.select.search import search
@@ -135,3 +138,67 @@ async def test_a_model_that_fails_costs_a_brief_only_its_meaning(home: Settings)
         assert brief.missing == {"meaning": "the weights are damaged"}
         with pytest.raises(InvalidSettings, match="damaged"):
             await memory.search("automobile")
+
+
+async def test_a_question_waits_for_one_text_and_not_for_a_batch(store: Store) -> None:
+    """A brief has a tenth of a second; reading a batch takes longer than that."""
+    asked: list[asyncio.Task[Mapping[int, float] | None]] = []
+    loop = asyncio.get_running_loop()
+
+    class Watched(WordEncoder):
+        def encode(self, texts):  # type: ignore[no-untyped-def]
+            if len(self.texts) == 3 and not asked:  # in the middle of a batch somebody asks
+                question = parse("car", now=START_AT)
+                loop.call_soon_threadsafe(lambda: asked.append(asyncio.ensure_future(meanings.likeness(question))))
+            return super().encode(texts)
+
+    await store.append([build(number, "mark", {"text": f"text {number}"}) for number in range(1, 31)])
+    encoder = Watched()
+    meanings = Meanings(store, encoder)
+    await store.save_vectors("words", {30: packed(WordEncoder().encode(["text 30"]))[0]})
+    await meanings.prepare()
+
+    assert await meanings.catch_up() == 29
+    assert await asked[0] is not None
+    assert encoder.texts.index("car") < 29
+    await meanings.close()
+
+
+async def test_the_model_is_loaded_before_it_is_asked_where_there_are_vectors(home: Settings, tmp_path: Path) -> None:
+    """U-05: the first brief of a process has its whole deadline for the answer."""
+
+    class Loading(WordEncoder):
+        loads = 0
+
+        def encode(self, texts):  # type: ignore[no-untyped-def]
+            self.loads += not texts
+            return super().encode(texts)
+
+    async with mica.open(tmp_path / "space.db", settings=home, encoder=(first := Loading())) as memory:
+        memory.mark("The automobile broke down")
+        await memory.prepare_brief()
+        assert first.loads == 0  # nothing to compare with
+        await memory.embed()
+
+    async with mica.open(tmp_path / "space.db", settings=home, encoder=(second := Loading())) as memory:
+        await memory.prepare_brief()
+
+        assert (second.loads, second.texts) == (1, [])
+        assert (await memory.brief("automobile")).missing == {}
+
+
+async def test_only_marks_that_are_compared_get_vectors(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model takes hours for a million marks, of which the latest are compared."""
+    monkeypatch.setattr(meaning, "VECTORS_MAX", 40)
+    await store.append([build(number, "mark", {"text": f"text {number}"}) for number in range(1, 101)])
+    meanings = Meanings(store, encoder := WordEncoder())
+
+    assert await meanings.missing() == 40
+    made = await meanings.catch_up()
+    assert 40 <= made < 40 + meaning.BATCH
+    assert (await meanings.missing(), await meanings.catch_up()) == (0, 0)
+
+    await store.append([build(101, "mark", {"text": "text 101"})])
+    assert await meanings.catch_up() == 1
+    assert encoder.texts[-1] == "text 101"
+    await meanings.close()

@@ -354,6 +354,26 @@ def test_a_mark_that_says_all_that_is_asked_comes_before_one_whose_neighbours_sa
     assert all("complete" not in hit.parts for hit in shelf.search("parser"))
 
 
+def test_of_marks_that_say_all_that_is_asked_the_neighbours_do_not_choose() -> None:
+    """Both say it by themselves: the shorter one says it more."""
+    shelf = Shelf(
+        [
+            mark("the parser again and a deadlock", 1, session="around"),
+            mark("a deadlock in the parser of the old reader and of the new writer", 2, session="around"),
+            mark("the deadlock of the parser", 3, session="around"),
+            mark("lunch", 4, session="alone"),
+            mark("parser deadlock", 5, session="alone"),
+            *(mark("something else altogether", place, session="other") for place in range(6, 40)),
+        ]
+    )
+
+    hits = shelf.search("parser deadlock")
+
+    assert found(hits)[0] == 5
+    assert [hit.position for hit in hits if "complete" in hit.parts][-1] == 2
+    assert all(hit.parts["neighbours"] == 0 for hit in hits if "complete" in hit.parts)
+
+
 @given(histories(), QUERIES)
 def test_the_same_question_gets_the_same_answer(history: list[Mark], query: str) -> None:
     assert Shelf(history).search(query) == Shelf(history).search(query)

@@ -238,7 +238,7 @@ async def brief(
     """
     if preset is not None and budget is not None:
         raise click.UsageError("--preset is a budget by name; give it or --budget, not both")
-    await memory.prepare(concepts)
+    await memory.prepare_brief(concepts)
     made = await memory.brief(
         " ".join([*query, *([asked] if asked else [])]),
         budget_tokens=budget,

@@ -177,6 +177,17 @@ class Briefing(Gathering):
         took_ms = (asyncio.get_running_loop().time() - began) * 1000
         return msgspec.structs.replace(brief, receipt=self._receipt(brief, latency_ms=took_ms, as_of=past))
 
+    async def prepare_brief(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
+        """Load what a brief is made with: as `prepare`, the statistics of words, and the model where it has vectors.
+
+        Briefs work without this, but the first of a process may name what was not ready in time. Nothing is raised.
+        """
+        await self.prepare(concept)
+        with suppress(MicaError):
+            await self._store.postings([""], limit=1)
+            if self._meanings is not None:
+                await self._meanings.prepare()
+
     async def _brief_now(self, asked: _Asked, now: datetime) -> Brief:
         loop = asyncio.get_running_loop()
         started = loop.time()

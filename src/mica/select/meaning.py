@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from mica.errors import StoreError
+from mica.errors import MicaError, StoreError
 from mica.llm.embeddings import Encoder, packed, unpacked
 from mica.select.rank import Query
 from mica.store.protocol import Store
@@ -27,9 +27,9 @@ VECTORS_MAX = 20_000  # of the latest marks: 31 MB, compared in 3 ms; older mark
 LIKE_MAX = 4_000  # marks that are told how near they are; the others are as far away as most
 UNRELATED_MAX = 0.2  # a cosine above this says something, also in a space where most marks are about one thing
 NEAREST = 100  # marks that are candidates for their meaning alone
-BATCH = 32  # texts between two looks at what else is to be done: less than a second
+BATCH = 32  # vectors that are stored at once
 BREATH_S = 0.05  # between two batches
-QUIET_S = 2.0  # how long nothing is stored before marks are read; a command is over by then
+QUIET_S = 2.0  # how long nothing is stored before marks are read, or the model is loaded; a command is over by then
 
 
 class Meanings:
@@ -71,6 +71,12 @@ class Meanings:
         order = numpy.argsort(-above, kind="stable")[:LIKE_MAX]
         return {positions[place]: float(above[place]) for place in order if above[place] > 0}
 
+    async def prepare(self) -> None:
+        """Load the model and the vectors, so that no deadline pays for it. Nothing without vectors to compare with."""
+        await self._follow()
+        if self._matrix is not None:
+            await self._run(lambda: self._encoder.encode([]))
+
     async def _follow(self) -> None:
         """Read the vectors that were made since the last look; all again when some are gone."""
         async with self._following:
@@ -98,16 +104,26 @@ class Meanings:
     # -- Vectors of new marks -----------------------------------------------------------------------------------
 
     async def missing(self) -> int:
-        """How many marks have no vector yet."""
+        """How many of the latest marks, which are those that are compared, have no vector yet."""
         sizes, known = await self._store.sizes(), await self._store.vectors(self.model, limit=0)
-        return max(0, sizes.marks - known.count)
+        return max(0, min(sizes.marks, VECTORS_MAX) - known.count)
 
     async def catch_up(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
-        """Make the vectors that are missing, those of the latest marks first; returns how many it made."""
+        """Make the vectors that are missing of the latest marks, last first; returns how many it made.
+
+        A question that comes in between waits for one text, not for a batch.
+        """
         total = 0
+        before = (await self._store.vectors(self.model, limit=0)).count
+        oldest: int | None = None  # whose vector is compared
         while batch := await self._store.without_vector(self.model, limit=BATCH):
-            texts = [text for _, text in batch]
-            vectors = await self._run(partial(self._encoded, texts))
+            if oldest is None and before + total >= VECTORS_MAX:
+                oldest = (await self._store.vectors(self.model, limit=VECTORS_MAX)).rows[0][0]
+            if oldest is not None:
+                batch = [(position, text) for position, text in batch if position > oldest]
+            if not batch:
+                break
+            vectors = [vector for _, text in batch for vector in await self._run(partial(self._encoded, [text]))]
             await self._store.save_vectors(
                 self.model, {position: vector for (position, _), vector in zip(batch, vectors, strict=True)}
             )
@@ -124,6 +140,9 @@ class Meanings:
         self._stored.set()
 
     async def _keep_up(self) -> None:
+        await self._sleep(QUIET_S)
+        with suppress(MicaError):  # whoever asks is told
+            await self.prepare()
         while True:
             await self._stored.wait()
             while self._stored.is_set():

@@ -80,7 +80,7 @@ async def search(
 
     Where only the first of them are `shown`, less is read. What stays of the first asking need not be asked for again:
     that fills what follows. `tell` hears of a quick look as soon as there is one: the marks that say most of the words,
-    before anything around them is weighed.
+    before anything around them is weighed; and then of the first asking's answer.
     """
     asked = parse(query, now=now, zone=zone, speakers=await store.agents())
     near = await likeness(asked)
@@ -90,6 +90,8 @@ async def search(
     first = await asking.answers(asked, limit=max(CLASS, limit) if asked.is_bare or shown <= KEPT else CLASS)
     hits = Hits()
     if len(kept_first(first)) < shown and first:
+        if tell is not None:
+            tell(first)
         second = await asking.answers(broader(asked, first), limit=max(limit, read))
         hits.extend(corrected(joined(asked, first, second)[:limit]))
     else:

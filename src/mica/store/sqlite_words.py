@@ -151,12 +151,11 @@ class Words:
             WHERE contexts.id IN (SELECT value FROM json_each(?))""",
             (as_json(unknown),),
         )
-        if len(self._contexts) + len(unknown) > CACHE_ENTRIES_MAX:
-            self._contexts.clear()
         for number, session, agent, user, task, correlation, labels in rows:
-            self._contexts[number] = Context(
+            context = Context(
                 session=session, agent=agent, user=user, task=task, correlation=correlation, labels=labels_of(labels)
             )
+            remember(self._contexts, number, context)
 
     def _one(self, statement: str, bindings: apsw.Bindings) -> Row:
         return next(iter(self._connection.execute(statement, bindings)))

@@ -60,11 +60,14 @@ class Question:
                 now=self.now,
                 zone=self.zone,
                 likeness=self._likeness,
-                tell=self.looked.extend,
+                tell=self._look,
             )
             self._search = asyncio.ensure_future(asked)
             self._search.add_done_callback(heed)
         return await asyncio.shield(self._search)
+
+    def _look(self, hits: list[Hit]) -> None:
+        self.looked = hits
 
     async def _likeness(self, query: Query) -> Mapping[int, float] | None:
         """What a model says in time; words alone must do when it is late, or fails."""
