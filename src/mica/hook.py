@@ -24,6 +24,9 @@ FAILURES_BYTES_MAX = 64 * 1024  # some 300 reasons; then the oldest half goes
 ANSWER_CHARACTERS_MAX = 9_500  # beyond 10,000 clients move the text into a file, or drop it
 ANSWERS_BYTES_MAX = 4 * 2**20
 CHILD_LIMIT_S = 300  # of the ingest child; what it has not done, the next does
+SPOOLED_BYTES_MAX = 2**18  # of a session's spool that are looked at for a prompt: what was done last
+COMMAND_CHARACTERS_MAX = 2_000  # of a command, in which paths are looked for
+PATH_KEYS = ("file_path", "filePath", "absolute_path", "notebook_path", "path")  # by which clients give them
 CHILD_PAUSE_S = 30  # between two children at the ends of turns
 
 HOOKS = b"-hooks"  # behind the name of a space's file: the folder of all that is below
@@ -497,13 +500,75 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
     opened = [posix.open(name, posix.O_RDONLY | posix.O_CLOEXEC) for name in (trees[root], _text(made, "past"))]
     sys.path[:0] = [_text(made, "engine"), _text(made, "library")]
     answer = __import__("mica.inject.prompting", fromlist=["answer"]).answer
-    text, paths = answer(prompt, session, root=root, tree=opened[0], past=opened[1])
+    text, paths = answer(
+        prompt, session, root=root, tree=opened[0], past=opened[1], spooled=_spooled(here, session, root)
+    )
     if not paths:
         return "", {}
     offered: dict[str, object] = {"kind": "prompt", "paths": paths}
     if is_held_out(session or prompt, made.get("holdout")):
         return "", {**offered, "held_out": True}
     return text, {**offered, "characters": len(text)}
+
+
+def _spooled(here: Here, session: str, root: str) -> list[tuple[float, list[str] | None]]:
+    """What this session did lately, as it stands in its spool: when, and with which files; None for a prompt.
+
+    The next ingest reads it all. Until then it is what counts most, so the paths are taken as they stand: of commands
+    every word that could be one. What is no file of the tree counts for nothing.
+    """
+    path = here.hooks + b"/" + SPOOL + b"/" + _file_name(session) + b".jsonl"
+    found: list[tuple[float, list[str] | None]] = []
+    for line in _tail(path, limit=SPOOLED_BYTES_MAX):
+        try:
+            told = _decoded(line)
+        except (ValueError, StopIteration, _Failed):
+            continue  # it is being written
+        at, event, payload = told.get("at"), _text(told, "event"), told.get("payload")
+        if not isinstance(at, int) or not isinstance(payload, dict):
+            continue
+        if event in PROMPTS:
+            found.append((at / 1e6, None))
+        elif paths := _paths(payload, _text(told, "directory"), root):
+            found.append((at / 1e6, paths))
+    return found
+
+
+def _paths(payload: dict[str, object], directory: str, root: str) -> list[str]:
+    """The files that a call was given, by their paths below a root."""
+    given = payload.get("input")
+    inner = [payload.get(name) for name in ("tool_input", "toolArgs", "args")]
+    inner += [given, given.get("args") if isinstance(given, dict) else None, payload]
+    named: list[str] = []
+    for each in inner:
+        if isinstance(each, dict):
+            named += [path for key in PATH_KEYS if isinstance(path := each.get(key), str)]
+            if isinstance(command := each.get("command"), str):
+                words = command[:COMMAND_CHARACTERS_MAX].replace('"', " ").replace("'", " ").split()
+                named += [word for word in words if "." in word or "/" in word]
+    base = root.rstrip("/") + "/"
+    found: dict[str, None] = {}
+    for path in named:
+        whole = path if path.startswith("/") else f"{directory.rstrip('/')}/{path.removeprefix('./')}"
+        if whole.startswith(base):
+            found[whole[len(base) :]] = None
+    return list(found)
+
+
+def _tail(path: bytes, *, limit: int) -> list[bytes]:
+    """The last lines of a file, as many as are whole within so many bytes; none where it cannot be read."""
+    try:
+        file = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK)
+    except OSError:
+        return []
+    try:
+        start = max(0, posix.fstat(file).st_size - limit)
+        posix.lseek(file, start, 0)
+        return posix.read(file, limit).split(b"\n")[1 if start else 0 :]
+    except OSError:
+        return []
+    finally:
+        posix.close(file)
 
 
 def _parts(output: object) -> str:

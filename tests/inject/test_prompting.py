@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import mica
 from mica import hook
 from mica.inject.offers import offer
-from mica.inject.prompting import Prompted
+from mica.inject.prompting import Prompted, with_spooled
 from mica.observe.engine import MODULES, engine, stemmer
 from mica.observe.spool import Spools, hooks_folder
 from mica.select.navigation.gate import listed
@@ -87,10 +87,15 @@ class Shop:
         await memory.ingest()
 
     def tell(self, prompt: str, *, session: str = "s0", directory: str = "") -> subprocess.CompletedProcess[bytes]:
-        told = {"session_id": session, "cwd": str(self.root / directory), "hook_event_name": "UserPromptSubmit"}
+        return self.hook("UserPromptSubmit", session=session, directory=directory, prompt=prompt)
+
+    def hook(
+        self, event: str, *, session: str, directory: str = "", **more: object
+    ) -> subprocess.CompletedProcess[bytes]:
+        told = {"session_id": session, "cwd": str(self.root / directory), "hook_event_name": event}
         return subprocess.run(
-            [sys.executable, "-I", "-S", str(PROGRAM), "claude", "UserPromptSubmit"],
-            input=json.dumps({**told, "prompt": prompt}).encode(),
+            [sys.executable, "-I", "-S", str(PROGRAM), "claude", event],
+            input=json.dumps({**told, **more}).encode(),
             capture_output=True,
             env={"HOME": str(self.home), "MICA_HOME": str(self.home)},
             cwd=self.root / directory,
@@ -124,6 +129,34 @@ async def test_a_hook_says_what_navigate_answers(shop: Shop, memory: mica.Memory
     assert any(place.lines for place in listed(places))
     assert memory.spools is not None
     assert memory.spools.failures() == []
+
+
+async def test_what_a_session_did_just_now_counts_at_its_next_prompt(shop: Shop, memory: mica.Memory) -> None:
+    """A-42: before anything is ingested; the session's own files count most, and only for that session."""
+    before = shop.said(PROMPT, session="now")
+    done = {
+        "Read": {"file_path": str(shop.root / "billing/invoice.py")},
+        "Bash": {"command": "sed -n '1,9p' tests/test_session.py"},
+    }
+
+    for tool, given in done.items():
+        shop.hook("PostToolUse", session="now", tool_name=tool, tool_input=given, tool_use_id=tool, tool_response={})
+
+    after = [line for line in shop.said(PROMPT, session="now").splitlines() if "this session" in line]
+    assert "this session" not in "".join(before.splitlines()[1:])
+    assert {line.split()[1].partition(":")[0] for line in after} == {"billing/invoice.py", "tests/test_session.py"}
+    assert shop.said(PROMPT, session="another") == before
+    assert memory.spools is not None
+    assert memory.spools.failures() == []
+
+
+def test_what_was_heard_of_is_not_counted_twice() -> None:
+    walked = [("a.py",), ("b.py",)]
+    spooled = [(1.0, ["a.py"]), (2.0, None), (3.0, ["b.py"]), (4.0, ["c.py"]), (5.0, None), (6.0, ["d.py", "a.py"])]
+
+    assert with_spooled(walked, 3.0, spooled) == [["a.py"], ["b.py", "c.py"], ["d.py", "a.py"]]
+    assert with_spooled(walked, 6.0, spooled) == [["a.py"], ["b.py"]]
+    assert with_spooled([], 0.0, spooled[:1]) == [["a.py"]]
 
 
 async def test_a_hook_ranks_as_navigate_does(shop: Shop, memory: mica.Memory) -> None:

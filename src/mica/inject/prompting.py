@@ -19,23 +19,34 @@ from mica.tokens import about
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mica.select.navigation.asking import Asked, Found
     from mica.select.navigation.ranges import Span
+
+    Walked = Sequence[Sequence[str]]  # the files of each prompt of a session, in order
+    Spooled = Sequence[tuple[float, Sequence[str] | None]]  # when, and which files; None: a prompt
 
 
 class Prompted:
     """A prompt, asked of a tree and a past that are kept in files."""
 
-    def __init__(self, prompt: str, session: str, *, root: str, tree: int, past: int) -> None:
-        """`tree` and `past` are files that are open for reading. Raises ValueError for one that was cut off."""
+    def __init__(
+        self, prompt: str, session: str, *, root: str, tree: int, past: int, spooled: Spooled = (), walked: Walked = ()
+    ) -> None:
+        """`tree` and `past` are files that are open for reading. Raises ValueError for one that was cut off.
+
+        What the session did since they were written is `spooled`; or all of it is given, prompt by prompt, as `walked`.
+        """
         self._known = known = Kept(past)
         self._prompt, self._root = prompt, root
         nothing: tuple[float, list[float], list[float]] = (0.0, [], [])
         self._worth: dict[str, float] = known.get("offers", "worth", {})
         start, slopes, off = known.get("offers", "weights", nothing)
-        walked: list[tuple[str, ...]] = known.get("sessions", session, [])
+        if not walked:
+            walked = with_spooled(known.get("sessions", session, []), known.get("heard", session, 0.0), spooled)
         files, before = Tree(Kept(tree), read_only=True), Past(known)
-        question = Question(text=prompt, session=tuple(walked))
+        question = Question(text=prompt, session=tuple(tuple(each) for each in walked))
         self._asked: Asked = ask(files, before, question, Weights(start=start, slopes=slopes, off=off))
         self.places: list[Found] = explained(self._asked, before, limit=CONSIDERED)
 
@@ -60,8 +71,27 @@ class Prompted:
         return bool(worth_saying(self._prompt, self.places, cost_tokens=about(text), worth=self._worth))
 
 
-def answer(prompt: str, session: str, *, root: str, tree: int, past: int) -> tuple[str, list[str]]:
+def with_spooled(walked: Walked, heard: float, spooled: Spooled) -> Walked:
+    """The files of a session's prompts, those of what was done after the last that was heard of among them."""
+    prompts = [list(each) for each in walked]
+    is_next = not prompts
+    for at, paths in spooled:
+        if at <= heard:
+            continue
+        if paths is None:
+            is_next = True
+            continue
+        if is_next:
+            prompts.append([])
+            is_next = False
+        prompts[-1] += [path for path in paths if path not in prompts[-1]]
+    return prompts
+
+
+def answer(
+    prompt: str, session: str, *, root: str, tree: int, past: int, spooled: Spooled = ()
+) -> tuple[str, list[str]]:
     """What a hook says of a prompt, and which paths; often nothing."""
     if says_little(prompt):
         return "", []
-    return Prompted(prompt, session, root=root, tree=tree, past=past).offer()
+    return Prompted(prompt, session, root=root, tree=tree, past=past, spooled=spooled).offer()

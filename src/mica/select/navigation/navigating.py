@@ -146,8 +146,14 @@ def _entries(past: Past, walks: Sequence[Walk], learned: Learned) -> Iterator[tu
     for path, last in touched.items():
         yield "last", path, packed(last)
     latest = dict.fromkeys(walk.session for walk in reversed(walks) if walk.session is not None)
+    heard: dict[str | None, float] = {}
+    for walk in walks:
+        heard[walk.session] = max(
+            heard.get(walk.session, 0.0), *(each.timestamp() for each in (walk.at, walk.ended_at))
+        )
     for session in list(latest)[:SESSIONS_MAX]:
         yield "sessions", session, packed(session_of(walks, session))
+        yield "heard", session, packed(heard[session])
 
 
 def _is_kept(file: Path, state: tuple[int, int], now: datetime) -> bool:
