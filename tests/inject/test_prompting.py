@@ -139,8 +139,8 @@ async def test_what_a_session_did_just_now_counts_at_its_next_prompt(shop: Shop,
         "Bash": {"command": "sed -n '1,9p' tests/test_session.py"},
     }
 
-    for tool, given in done.items():
-        shop.hook("PostToolUse", session="now", tool_name=tool, tool_input=given, tool_use_id=tool, tool_response={})
+    for tool, called in done.items():
+        shop.hook("PostToolUse", session="now", tool_name=tool, tool_input=called, tool_use_id=tool, tool_response={})
 
     after = [line for line in shop.said(PROMPT, session="now").splitlines() if "this session" in line]
     assert "this session" not in "".join(before.splitlines()[1:])
