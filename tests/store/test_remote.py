@@ -18,8 +18,13 @@ from mica.store.notes import Note, noted
 from mica.store.remote import parse_address
 
 
-async def test_events_wait_here_while_the_server_is_away_and_arrive_once(tmp_path: Path, home: Settings) -> None:
-    """Nothing emitted is lost: not by a server that is away, nor by the end of the process that emitted."""
+async def test_events_wait_here_while_the_server_is_away_and_arrive_once(
+    tmp_path: Path, home: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing emitted is lost: not by a server that is away, nor by the end of the process that emitted.
+
+    Nor is it kept without a word: closing says how much waits, where, and what will store it.
+    """
     with web_server_at(tmp_path / "server", opening=mica.open) as server:
         address = server.address("shop")
         async with mica.open(address, settings=home) as memory:
@@ -30,12 +35,17 @@ async def test_events_wait_here_while_the_server_is_away_and_arrive_once(tmp_pat
         await memory.durable()
         with pytest.raises(StoreUnavailable, match="is `mica up` running there"):
             await memory.position()
+        segments = memory.store.segments
+    [said] = [record.getMessage() for record in caplog.records if record.name == "mica"]
+    assert f"could not be stored in {server.base}/?space=shop now: kept in {segments} until" in said
+    caplog.clear()
     port = int(server.base.rpartition(":")[2])
     with web_server_at(tmp_path / "server", port=port, token=server.token, opening=mica.open) as again:
         async with mica.open(again.address("shop"), settings=home) as memory:
             texts = [event.data["text"] for event in await memory.events()]
 
     assert texts == ["while it was there", "while it was away"]
+    assert [record for record in caplog.records if record.name == "mica"] == []
 
 
 async def test_a_server_that_was_never_met_must_be_there(home: Settings) -> None:

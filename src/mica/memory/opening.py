@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mica.inject.lines import counted
 from mica.llm.embeddings import Encoder, chosen
 from mica.memory.keeping import Keeping
 from mica.model import (
@@ -18,12 +20,17 @@ from mica.settings import Settings, load_settings
 from mica.store.opening import open_store
 from mica.store.space import is_address, space_of
 
+LOG = logging.getLogger("mica")
+
 
 class Memory(Keeping):
     """One space: observe into it, search it, and be briefed from it. Open it with `mica.open`."""
 
     async def close(self) -> None:
-        """Release everything. What the store cannot take now stays on disk for the next who opens the space."""
+        """Release everything. What the store cannot take now stays on disk for the next who opens the space.
+
+        The log `mica` then says how much waits, where, and for whom.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -37,6 +44,13 @@ class Memory(Keeping):
             if self._meanings is not None:
                 await self._meanings.close()
             await self._folding.close()
+            if waiting := self._journal.waiting:
+                LOG.warning(
+                    "%s could not be stored in %s now: kept in %s until somebody opens this space again from here",
+                    counted(waiting, "event"),
+                    self._store.location,
+                    self._store.segments,
+                )
         finally:
             self._journal.close()
             await self._store.close()
