@@ -178,8 +178,10 @@ class Blocks:
                 block = self.block(number)
                 ats, positions = block.ats, block.positions
                 found += [(ats[index], positions[index], (block, index)) for index in _fitting(block, wanted)]
-                found.sort(key=lambda each: each[:2], reverse=True)
-                del found[len(found) if limit is None else limit :]
+                if limit is not None and len(found) >= limit:  # else every block counts, in whatever order
+                    found.sort(reverse=True)  # by time, then position: no two have the same
+                    del found[limit:]
+        found.sort(reverse=True)
         return [row_of(*place) if isinstance(place[0], Block) else place for _, _, place in found]
 
     def _candidates(self, wanted: Wanted) -> Generator[tuple[int, int], None, None]:
@@ -557,20 +559,20 @@ def _fitting(block: Block, wanted: Wanted) -> list[int]:
     contexts = None
     if wanted.context is not None:
         contexts = {context for context in {*block.contexts} if wanted.context(context)}
-    columns: list[tuple[array[int], Callable[[int], bool]]] = []
+    columns: list[tuple[array[int], Callable[[int], bool]]] = []  # what fits least often first
+    for column, numbers in (
+        (block.positions, wanted.positions),
+        (block.names, wanted.names),
+        (block.contexts, contexts),
+    ):
+        if numbers is not None:
+            columns.append((column, numbers.__contains__))
+    if wanted.error is not None:
+        columns.append((block.errors, wanted.error.__eq__))
     if wanted.since is not None:
         columns.append((block.ats, wanted.since.__le__))
     if wanted.until is not None:
         columns.append((block.ats, wanted.until.__gt__))
-    if wanted.error is not None:
-        columns.append((block.errors, wanted.error.__eq__))
-    for column, numbers in (
-        (block.contexts, contexts),
-        (block.names, wanted.names),
-        (block.positions, wanted.positions),
-    ):
-        if numbers is not None:
-            columns.append((column, numbers.__contains__))
     fitting = list(range(len(block)))
     for column, fits in columns:
         fitting = [index for index in fitting if fits(column[index])]
