@@ -9,8 +9,10 @@ from tests.web.conftest import Calling
 import mica
 from mica.settings import Settings
 from mica.testing.trails import build_trail
+from mica.web import metrics
 from mica.web.access import Access
 from mica.web.house import House
+from mica.web.metrics import Uses
 
 
 async def test_what_is_marked_is_found_briefed_and_explained(client: httpx2.AsyncClient) -> None:
@@ -189,6 +191,29 @@ async def test_metrics_have_the_names_that_were_promised(client: httpx2.AsyncCli
         assert f"# TYPE {name} " in text
     assert 'mica_events{space="shop"}' in text
     assert "mica_requests_total" in text
+
+
+@pytest.mark.parametrize("read_on_max", [20_000, 2], ids=["read on", "asked anew"])
+async def test_uses_of_trails_are_counted_on_and_end_with_a_purge(
+    house: House, monkeypatch: pytest.MonkeyPatch, read_on_max: int
+) -> None:
+    """A-35: none is missed or counted twice, however often and however late it is asked."""
+    monkeypatch.setattr(metrics, "READ_ON_MAX", read_on_max)
+    memory, uses = await house.memory(), Uses()
+
+    def use(agent: str) -> mica.Ref:
+        with memory.context(agent=agent):
+            return memory.emit("trail.used", {"key": "k"})
+
+    secret = use("Rosalind")
+    assert await uses.of(memory) == {("k", "Rosalind"): 1}
+    for _ in range(3):
+        use("scout")
+        memory.emit("tick")
+    assert await uses.of(memory) == {("k", "Rosalind"): 1, ("k", "scout"): 3}
+    assert await uses.of(memory) == {("k", "Rosalind"): 1, ("k", "scout"): 3}
+    await memory.purge(ids=[secret.id])
+    assert await uses.of(memory) == {("k", "scout"): 3}
 
 
 async def test_what_was_judged_is_part_of_what_is_gathered(client: httpx2.AsyncClient) -> None:

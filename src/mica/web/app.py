@@ -21,7 +21,7 @@ from mica.web.api import server, store
 from mica.web.asking import Using
 from mica.web.house import House
 from mica.web.live import Tails
-from mica.web.metrics import Durations, metrics
+from mica.web.metrics import Durations, Uses, metrics
 from mica.web.pages import routes as pages
 from mica.web.pages.refusals import Refusals
 from mica.web.problems import answered, of_error, problem
@@ -58,6 +58,7 @@ def application(house: House, *, access: Access, extra: Sequence[BaseRoute] = ()
     app.state.access = access
     app.state.tails = Tails()
     house.leaving.append(app.state.tails.leave)
+    app.state.uses = Uses()
     app.state.loads = defaultdict(Durations)  # how long loading trails took, by the id of their space
     return app
 

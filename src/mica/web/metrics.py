@@ -10,18 +10,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mica.memory import Memory
-from mica.model import EventQuery, utc_now
+from mica.model import EventId, EventQuery, utc_now
 from mica.settings import TrailSettings
 from mica.trails import USED, Trail
 from mica.web.access import Access
 from mica.web.asking import house_of, memory_of, space_of
 from mica.web.live import Tails
+from mica.web.views.kept import last_purge
 from mica.web.views.trails import warnings
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 NAMES_MAX = 1_000  # trails that are told apart; what comes later counts together
 OTHERS = "others"
+READ_ON_MAX = 20_000  # events of the log that are read on; more are skipped by asking for the uses alone
 
 Labels = Mapping[str, str]
 
@@ -52,6 +54,27 @@ class Durations:
         return told
 
 
+class Uses:
+    """How often trails were used, by their keys and by whom: counted on from where it was counted last."""
+
+    def __init__(self) -> None:
+        self._counted: dict[str, tuple[int, EventId | None, Counter[tuple[str, str]]]] = {}
+
+    async def of(self, memory: Memory) -> Counter[tuple[str, str]]:
+        """The uses of all trails of a space. A purge ends what was counted before it."""
+        last, purge = await memory.position(), await last_purge(memory)
+        after, purge_before, counted = self._counted.get(memory.space, (0, purge, Counter()))
+        query = EventQuery(names=(USED,), limit=None)
+        if purge == purge_before and last - after < READ_ON_MAX:
+            found = [event async for event in memory.log(query, after=after)]
+        else:
+            counted, found = Counter(), list(await memory.events(query))
+        named = [event for event in found if (event.position or 0) <= last]  # others are stored meanwhile
+        counted = counted + Counter((str(event.data.get("key")), event.context.agent or "") for event in named)
+        self._counted[memory.space] = (last, purge, counted)
+        return counted
+
+
 async def metrics(request: Request) -> Response:
     """One space, and the server that answers for it, in Prometheus' text format."""
     memory = await memory_of(request)
@@ -61,7 +84,7 @@ async def metrics(request: Request) -> Response:
     loads: Durations = request.app.state.loads[memory.space]
     lines = [
         *await _space(memory, {"space": space}),
-        *await _trails(memory, house_of(request).settings.trails),
+        *await _trails(memory, request.app.state.uses, house_of(request).settings.trails),
         *_family("crystal_load_duration_seconds", "histogram", "How long loading a trail took.", ()),
         *loads.lines("crystal_load_duration_seconds", "crystal_name"),
         *_family(
@@ -110,13 +133,12 @@ async def _space(memory: Memory, labels: Labels) -> list[str]:
     return [line for name, text, value in told for line in _family(name, "gauge", text, [sample(name, value, labels)])]
 
 
-async def _trails(memory: Memory, gates: TrailSettings) -> list[str]:
+async def _trails(memory: Memory, uses: Uses, gates: TrailSettings) -> list[str]:
     found = await memory.trails.list(with_archived=True, limit=NAMES_MAX)
     names = {trail.key: trail.name for trail in found}
     used: Counter[tuple[str, str]] = Counter()
-    for event in await memory.events(EventQuery(names=(USED,), limit=None)):
-        name = names.get(str(event.data.get("key")), OTHERS)
-        used[name, event.context.agent or ""] += 1
+    for (key, agent), count in (await uses.of(memory)).items():
+        used[names.get(key, OTHERS), agent] += count
     return [
         *_family(
             "crystal_usage_total",

@@ -8,13 +8,20 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from mica.memory import Memory
-from mica.model import EventQuery
+from mica.model import EventId, EventQuery
 from mica.store.purging import PURGE
 
 T = TypeVar("T")
 
 FRESH_S = 15.0  # a figure over weeks does not change within it
+LASTING_S = 60.0  # after which it is counted again though the log is the same: sessions are over by the clock
 KEPT_MAX = 64  # spaces and questions; the oldest is counted again
+
+
+async def last_purge(memory: Memory) -> EventId | None:
+    """The latest purge of a space, by whichever process: what was counted before it counts no more."""
+    purged = await memory.events(EventQuery(names=(PURGE,), limit=1))
+    return purged[0].id if purged else None
 
 
 class Kept(Generic[T]):
@@ -33,8 +40,7 @@ class Kept(Generic[T]):
         """What is known of a space, or what is counted now."""
         key = (memory.space, about)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            purged = await memory.events(EventQuery(names=(PURGE,), limit=1))
-            state = (await memory.position(), purged[0].id if purged else None)
+            state = (await memory.position(), await last_purge(memory))
             held = self._found.get(key)
             if held is not None and self._holds(held[0], held[1], state):
                 return held[2]
@@ -46,8 +52,8 @@ class Kept(Generic[T]):
             return value
 
     def _holds(self, counted_s: float, then: tuple[int, object], now: tuple[int, object]) -> bool:
-        is_young = self._clock() - counted_s < self._fresh_s
-        return then == now or (is_young and then[1] == now[1])
+        age_s = self._clock() - counted_s
+        return (then == now and age_s < LASTING_S) or (then[1] == now[1] and age_s < self._fresh_s)
 
     def forget(self) -> None:
         """Count everything again: something was changed by the person who looks."""
