@@ -122,13 +122,13 @@ async def run(
 async def tend(house: House) -> None:
     """Do what is due in every open space, by the server's clock. Who shares a database claims it first."""
     while True:
-        await asyncio.sleep(TICK_S)
         for name in house.opened:
             if name not in house.opened:
                 continue  # others have taken its place meanwhile
             with suppress(MicaError):  # the store is away: at its next time
                 async with house.using(name) as memory:
                     await memory.tick()
+        await asyncio.sleep(TICK_S)
 
 
 async def _meanwhile(during: Callable[[], Awaitable[None]], server: Serving) -> None:

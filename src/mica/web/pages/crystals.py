@@ -8,6 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from mica.inject.lines import counted
 from mica.web.asking import memory_of
+from mica.web.pages.counting import preview_of
 from mica.web.pages.rendering import form, page, render, said
 from mica.web.views import crystals as view
 
@@ -59,7 +60,7 @@ async def sources(request: Request) -> Response:
 
 @page
 async def preview(request: Request) -> Response:
-    return render(request, "parts/crystallize.html", nodes=await view.preview(await memory_of(request)))
+    return render(request, "parts/crystallize.html", nodes=await preview_of(request))
 
 
 @page

@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute, Route
 from mica.inject.lines import counted
 from mica.model import utc_now
 from mica.web.asking import memory_of
+from mica.web.pages.counting import uncovered_of
 from mica.web.pages.rendering import page, render, said
 from mica.web.views import health as view
 
@@ -41,7 +42,7 @@ async def errors(request: Request) -> Response:
 
 @page
 async def uncovered(request: Request) -> Response:
-    return render(request, "parts/uncovered.html", waiting=await view.uncovered(await memory_of(request)))
+    return render(request, "parts/uncovered.html", waiting=await uncovered_of(request))
 
 
 @page
