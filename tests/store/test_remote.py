@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import socket
 import threading
@@ -13,6 +14,8 @@ from tests.web.server import WebServer, web_server_at
 
 import mica
 from mica.errors import AccessDenied, InvalidInput, StoreUnavailable, UnknownEvent, UnknownSpace
+from mica.model import EventQuery
+from mica.select import follow
 from mica.settings import Secret, Settings
 from mica.store.notes import Note, noted
 from mica.store.remote import parse_address
@@ -46,6 +49,31 @@ async def test_events_wait_here_while_the_server_is_away_and_arrive_once(
 
     assert texts == ["while it was there", "while it was away"]
     assert [record for record in caplog.records if record.name == "mica"] == []
+
+
+async def test_whoever_follows_is_told_by_the_server_and_asks_nothing_meanwhile(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks by himself for an hour here: what comes is told."""
+    monkeypatch.setattr(follow, "HEARD_S", 3_600)
+
+    async def told(server: WebServer, text: str) -> None:
+        async with (
+            asyncio.timeout(60),
+            mica.open(server.address("shop"), settings=home) as here,
+            mica.open(server.address("shop"), settings=home) as there,
+        ):
+            following = here.follow(EventQuery(names=("mark",)), after=await here.position(), poll_s=3_600)
+            first = asyncio.create_task(anext(following))
+            there.mark(text)
+            assert (await first).data["text"] == text
+            second = asyncio.create_task(anext(following))
+            there.mark("and again")
+            assert (await second).data["text"] == "and again"
+            assert here.store.hears
+
+    with web_server_at(tmp_path, opening=mica.open) as server:
+        await told(server, "while it was there")
 
 
 async def test_a_server_that_was_never_met_must_be_there(home: Settings) -> None:

@@ -20,6 +20,7 @@ from mica.store.protocol import Store
 
 BATCH_EVENTS = 1_000  # read at a time: about a megabyte, decoded in a few milliseconds
 POLL_S = 0.1  # for events of other processes: a person sees no delay, and ten looks at an index cost 1 ms of a second
+HEARD_S = 5.0  # where the store rings by itself: only for a line that has gone dead without a word
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0  # a store that restarts is back in seconds; a longer wait only delays the reader
 
 
@@ -97,7 +98,7 @@ class Following:
         else:
             self._listen()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._poll_s):
+                async with asyncio.timeout(HEARD_S if self._store.hears else self._poll_s):
                     await ring.wait()
 
     def _listen(self) -> None:

@@ -136,6 +136,7 @@ class EphemeralStore:
         self._check_open()
         return len(self._log)
 
+    hears = False
     listen = staticmethod(nothing_to_hear)
 
     async def chain(self, correlation: str) -> list[Event]:

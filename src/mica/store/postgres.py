@@ -58,7 +58,7 @@ from mica.store.postgres_append import (
     indexed,
 )
 from mica.store.postgres_crystals import Crystallizing
-from mica.store.postgres_listen import Listener
+from mica.store.postgres_listen import PostgresListener
 from mica.store.postgres_purge import TABLES, bury, keep_purge, outstanding
 from mica.store.postgres_query import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE, latest
 from mica.store.postgres_read import POSITION_MAX, Reading
@@ -141,7 +141,7 @@ class PostgresStore:
         self._is_ready = False  # the schema was found in this version, and the space in it
         self._must_exist = False  # the space: it is not made
         self._readying = asyncio.Lock()
-        self._listener: Listener | None = None
+        self._listener: PostgresListener | None = None
         self._space = ""
         self._number = 0  # by which rows name the space
         self._words = Words(0)
@@ -355,10 +355,12 @@ class PostgresStore:
         found = await connection.fetchval("SELECT last_position FROM spaces WHERE number = $1", self._number)
         return int(found)
 
+    hears = False  # a process that is killed after its commit has notified nobody
+
     def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
         self._pool_or_raise()
         if self._listener is None:
-            self._listener = Listener(self._address, self._space)
+            self._listener = PostgresListener(self._address, self._space)
         return self._listener.begin(ring)
 
     @reading

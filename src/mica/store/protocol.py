@@ -109,6 +109,10 @@ class Store(Protocol):
     async def last_position(self) -> int:
         """The position that was given last, 0 when none was. Its event may be gone since; later ones come after it."""
 
+    @property
+    def hears(self) -> bool:
+        """Whether whoever listens is rung for every append just now, so that nobody needs to look by himself."""
+
     def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
         """Call `ring` soon after somebody has appended, until what is returned is called, from any thread.
 

@@ -20,6 +20,7 @@ from mica.errors import AccessDenied, InvalidEvent, InvalidInput, MicaError, Sto
 from mica.model import split_id
 from mica.settings import Settings
 from mica.store.addresses import recall, remember_space
+from mica.store.listening import Listener
 from mica.store.notes import notes
 from mica.store.protocol import Store
 from mica.store.space import shown
@@ -37,6 +38,8 @@ PATIENCE_S = 120  # for one answer: a healthy one takes milliseconds
 LONG_S = 3_600  # for one that looks at a whole space
 LONG = ("age", "bury", "rebuild", "scrub", "verify")
 CONNECTIONS_MAX = 8
+STREAM = "/api/stream"
+QUIET_S = 40.0  # of the stream: a server says every 15 s that it is there
 ASKED_AGAIN = 3  # times at most, where the server asked for patience or an idle connection was closed
 
 
@@ -117,6 +120,7 @@ class RemoteStore:
             limits=httpx2.Limits(max_connections=CONNECTIONS_MAX),
             trust_env=False,  # no proxy, and no password of another program
         )
+        self._listener = _StreamListener(self._client)
 
     async def meet(self, *, must_exist: bool) -> None:
         """Learn which space it is; of one that was met before, also while the server is away."""
@@ -149,8 +153,12 @@ class RemoteStore:
     def generation(self) -> int:
         return self._about.generation
 
+    @property
+    def hears(self) -> bool:
+        return self._listener.is_listening
+
     def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
-        return nothing_to_hear(ring)
+        return nothing_to_hear(ring) if self._is_closed else self._listener.begin(ring)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         if (verb := verbs().get(name)) is None:
@@ -163,6 +171,7 @@ class RemoteStore:
 
     async def close(self) -> None:
         self._is_closed = True
+        await self._listener.close()
         await self._client.aclose()
 
     async def _call(self, verb: Verb, given: dict[str, Any]) -> object:
@@ -218,6 +227,27 @@ class RemoteStore:
         Exception.__init__(error, told.detail)
         vars(error).update(told.facts)
         raise error
+
+
+class _StreamListener(Listener):
+    """Rings for every event that the server streams."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        super().__init__((httpx2.HTTPError,))
+        self._client = client
+
+    async def _listen(self) -> bool:
+        timeout = httpx2.Timeout(QUIET_S, connect=CONNECT_S)
+        async with self._client.stream("GET", STREAM, params={"bundle": "minimal"}, timeout=timeout) as stream:
+            if stream.status_code != 200:
+                return stream.status_code >= 500  # a server that is stopping is asked again
+            try:
+                async for _ in stream.aiter_raw():  # the first says where it begins
+                    self.is_listening = True
+                    self._ring()
+            finally:
+                self.is_listening = False
+        return True
 
 
 class _Told(msgspec.Struct):

@@ -94,6 +94,7 @@ class SqliteStore:
     events = threaded(SqliteCore.events)
     log = threaded(SqliteCore.log)
     last_position = threaded(SqliteCore.last_position)
+    hears = False
     listen = staticmethod(nothing_to_hear)
     chain = threaded(SqliteCore.chain)
     ancestors = threaded(SqliteCore.ancestors)
