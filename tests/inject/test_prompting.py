@@ -24,6 +24,7 @@ from mica.observe.engine import MODULES, engine, stemmer
 from mica.observe.spool import Spools, hooks_folder
 from mica.select.navigation.gate import listed
 from mica.select.navigation.kept import Kept, file_of, packed
+from mica.select.navigation.navigating import kept_at, past_file
 from mica.settings import ObserveSettings
 from mica.store.space import space_of
 from mica.testing.builders import HandClock
@@ -364,3 +365,56 @@ def test_tables_hold_what_was_put_into_them(table: dict[str, dict[int, int]]) ->
     assert dict(kept.raws("one")) == {key: packed(value) for key, value in table.items()}
     assert kept.get("two", "key", "") == "text"
     assert kept.get("two", "none", "nothing") == kept.get("three", "key", "nothing") == "nothing"
+
+
+@pytest.mark.parametrize("target", [":memory:", "postgres"])
+async def test_the_files_of_a_brief_are_those_of_navigate_where_hooks_keep_nothing(
+    shop: Shop, target: str, request: pytest.FixtureRequest
+) -> None:
+    """A-42: the same ranking in every store, from the first brief on; what a session did counts at once."""
+    settings = msgspec.structs.replace(shop.settings, brief=msgspec.structs.replace(shop.settings.brief, deadline_s=30))
+    address = request.getfixturevalue("server").address() if target == "postgres" else target
+
+    async def told(memory: mica.Memory) -> str:
+        with memory.context(session="new"):
+            brief = await memory.brief(PROMPT)
+        (passage,) = [each for each in brief.passages if each.source == "files"]
+        assert passage.kind == "files for such a task"
+        return passage.text
+
+    async with mica.open(address, settings=settings, clock=shop.clock) as memory:
+        memory.emit("session.started", {"cwd": str(shop.root)})
+        for number in range(6):
+            shop.clock.move(hours=2)
+            step = {"path": ("auth/session.py", "billing/invoice.py")[number % 2], "operation": "read"}
+            memory.walk((PROMPT, "Invoices are wrong")[number % 2], [step], session=f"s{number}", at=shop.clock())
+        shop.clock.move(hours=2)
+        before = await told(memory)
+        assert [part.partition(" (")[0].partition(":")[0] for part in before.split(", ")] == [
+            place.path
+            for place in await memory.navigate(PROMPT, root=shop.root, session="new")
+            if place.path in ("auth/session.py", "billing/invoice.py")
+        ]
+        step = {"path": "billing/invoice.py", "operation": "read"}
+        memory.walk("Look at the total", [step], session="new", at=shop.clock())
+        assert "this session" not in before
+        assert "billing/invoice.py (this session)" in await told(memory)
+
+
+async def test_what_was_read_is_kept_for_the_next_process_and_goes_with_a_purge(
+    shop: Shop, request: pytest.FixtureRequest
+) -> None:
+    """K-53: words of prompts are in it; where one was purged, by whomever, it is read no more."""
+    address = request.getfixturevalue("server").address()
+    async with mica.open(address, settings=shop.settings, clock=shop.clock) as memory:
+        memory.emit("session.started", {"cwd": str(shop.root)})
+        said = memory.walk(PROMPT, [{"path": "auth/session.py", "operation": "read"}], session="s0", at=shop.clock())
+        shop.clock.move(hours=2)
+        await memory.brief(PROMPT, deadline_s=30)
+        file = past_file(shop.home, space=memory.space)
+
+    assert b"cookie is lost" in file.read_bytes()
+    async with mica.open(address, settings=shop.settings, clock=shop.clock) as memory:
+        assert kept_at(file, generation=memory.store.generation) is not None
+        await memory.purge(ids=[said.id])
+        assert not file.exists() or kept_at(file, generation=memory.store.generation) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from mica.model import EventId
 from mica.select.sources.files import Ranked
 
 
-def ranked(task: str, session: str, *, root: str, tree: str, past: str) -> list[Ranked] | None:
+def ranked(
+    task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]] = ()
+) -> list[Ranked] | None:
     """The files of a task that somebody has opened before, best first; None where what is kept cannot be read."""
     try:
         with Path(tree).open("rb") as files, Path(past).open("rb") as before:
-            asked = Prompted(task, session, root=root, tree=files.fileno(), past=before.fileno())
+            asked = Prompted(task, session, root=root, tree=files.fileno(), past=before.fileno(), walked=walked)
     except (OSError, ValueError):
         return None
     known = [(place, *asked.last(place.path)) for place in asked.places]
@@ -25,6 +28,7 @@ def ranked(task: str, session: str, *, root: str, tree: str, past: str) -> list[
             reason=place.reasons[0],
             last=EventId(event),
             at=datetime.fromtimestamp(at, UTC),
+            probability=place.probability,
         )
         for place, event, at in known
         if event

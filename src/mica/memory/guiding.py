@@ -26,6 +26,7 @@ from mica.walks import STARTED, WALKED, latest_directory
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.crystallize.evolving import Evolution
+    from mica.inject.ranking import Ranking
     from mica.inject.trails import Trails
     from mica.select.navigation.navigating import Navigating
     from mica.select.navigation.places import Places
@@ -87,21 +88,30 @@ class Guiding(Crystallizing):
             self._trees[root] = Navigating(self._store, root, home=self._kept)
         return self._trees[root]
 
-    async def _ranked(self, task: str) -> list[Ranked] | None:
-        """The files that hooks would rank for a task, if somebody has opened them before; None where nothing is kept.
-
-        A brief has a tenth of a second, which is not enough to read a log or a working tree.
-        """
-        made = None if self.spools is None else self.spools.prompt_answer()
-        root = None if made is None else await self._worked_in()
-        if made is None or str(root) not in made.trees:
+    async def _ranked(self, task: str, within_s: float | None = None) -> list[Ranked] | None:
+        """The files that `navigate` ranks for a task and somebody has opened before; None where that takes longer."""
+        latest = self._latest_tree(await self._store.events(EventQuery(names=(STARTED,), limit=1)))
+        if latest is None:
             return None
-        from mica.inject.places import ranked
+        root = self._folder(latest)
+        return await self._ranking.ranked(task, root=root, session=self.here.context.session, within_s=within_s)
 
-        session = self.here.context.session or ""
-        return await asyncio.to_thread(
-            ranked, task, session, root=str(root), tree=made.trees[str(root)], past=made.past
-        )
+    @cached_property
+    def _ranking(self) -> Ranking:
+        from mica.inject.ranking import Ranking
+
+        return Ranking(self._store, navigating=self._navigating, spools=self.spools, home=self._kept, clock=self._clock)
+
+    def _take_back_answers(self) -> None:
+        super()._take_back_answers()
+        if self._kept is not None:
+            self._ranking.forget()
+        for navigating in self._trees.values():
+            navigating.forget()
+
+    async def _end_guiding(self) -> None:
+        if "_ranking" in self.__dict__:
+            await self._ranking.close()
 
     async def _worked_in(self) -> Path | None:
         """The working tree of the latest session; None where there was none, or it is not here."""

@@ -37,6 +37,7 @@ class Memory(Keeping):
         try:
             await self._scheduler.close()
             await self._end_gathering()
+            await self._end_guiding()
             await self.sources.close()
             if self._models is not None:
                 await self._models.close()

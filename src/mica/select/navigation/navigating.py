@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +14,7 @@ from mica.errors import InvalidInput
 from mica.model import Event, EventQuery
 from mica.observe.git import COMMIT, Change, change_of
 from mica.observe.texts import text_of
+from mica.select.navigation.gate import CONSIDERED
 from mica.select.navigation.index import Index, index_file, write
 from mica.select.navigation.kept import Kept, file_of, packed
 from mica.select.navigation.learned import Learned
@@ -21,8 +23,9 @@ from mica.select.navigation.navigator import Navigator, Sessions, with_lines
 from mica.select.navigation.past import Commit, Past, Task
 from mica.select.navigation.places import Places
 from mica.select.navigation.signals import Question
+from mica.select.sources.files import Ranked
 from mica.store.protocol import Store
-from mica.walks import Walk, walks_of
+from mica.walks import Step, Walk, walks_of
 
 TOUCHING = ("read", "edit", "create")
 SESSIONS_MAX = 200  # whose files hooks know: an older one is seldom gone on with
@@ -30,6 +33,16 @@ EVENTS_MAX = 50_000  # the latest of the log that are learned from: months of on
 LIMIT_MAX = 1_000
 IDLE = timedelta(minutes=30)  # after which a task is over that nothing followed
 NAMES = ("mark", "mark.retracted", "turn.started", "command.run", "file.*", "shell.run", COMMIT)
+
+
+class _Read(NamedTuple):
+    """What the log taught, as it was then."""
+
+    position: int
+    generation: int
+    at: datetime
+    past: Past
+    walks: list[Walk]
 
 
 class Navigating:
@@ -40,7 +53,7 @@ class Navigating:
         self._root = root
         self._index = Index(root, None if home is None else index_file(home, space=store.space, root=root))
         self._learned = None if home is None else learned_file(home, space=store.space)
-        self._past: tuple[int, datetime, Past, list[Walk]] | None = None
+        self._past: _Read | None = None
         self._lock = asyncio.Lock()
 
     async def places(self, task: str, *, limit: int, session: str | None, now: datetime) -> Places:
@@ -49,17 +62,66 @@ class Navigating:
             raise InvalidInput(f"{limit} places are not possible; give 0 to {LIMIT_MAX:,}")
         async with self._lock:
             past, walks = await self._known(now)
-            return await asyncio.to_thread(self._answer, task, past, walks, limit, session)
+            return await asyncio.to_thread(self._answer, task, past, session_of(walks, session), limit)
+
+    async def ready(self, *, now: datetime) -> None:
+        """Read what questions are answered by."""
+        async with self._lock:
+            await self._known(now)
+            await asyncio.to_thread(self._index.refresh)
+
+    def forget(self) -> None:
+        """Know nothing of the past any more: something of it was taken back."""
+        self._past = None
+
+    def is_ready(self, *, now: datetime, fresh_s: float) -> bool:
+        """Whether a past was read that will do, though more may have been recorded since; nothing was purged since."""
+        return (
+            self._past is not None
+            and self._past.generation == self._store.generation
+            and 0 <= (now - self._past.at).total_seconds() < fresh_s
+        )
+
+    async def ranked(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> list[Ranked]:
+        """The files of a task that somebody has opened before, best first, by the past that was read.
+
+        `walked` is what the session did until now, prompt by prompt.
+        """
+        async with self._lock:
+            if self._past is None:
+                return []
+            return await asyncio.to_thread(self._ranked, task, self._past.past, self._past.walks, walked)
+
+    def _ranked(self, task: str, past: Past, walks: Sequence[Walk], walked: Sequence[tuple[str, ...]]) -> list[Ranked]:
+        places = self._answer(task, past, walked, CONSIDERED)
+        last = _last(walks)
+        return [
+            Ranked(
+                path=place.path,
+                lines=tuple((each.start, each.end) for each in place.lines),
+                reason=place.reasons[0],
+                last=last[place.path].event,
+                at=last[place.path].at,
+                probability=place.probability,
+            )
+            for place in places
+            if place.path in last
+        ]
 
     async def _known(self, now: datetime) -> tuple[Past, list[Walk]]:
         """What the log teaches until now; kept while nothing is added to it and no task has come to rest."""
-        position = await self._store.last_position()
-        if self._past is not None and self._past[0] == position and timedelta(0) <= now - self._past[1] < IDLE:
-            return self._past[2], self._past[3]
+        position, generation = await self._store.last_position(), self._store.generation
+        if self._past is not None and self._past.position == position and timedelta(0) <= now - self._past.at < IDLE:
+            return self._past.past, self._past.walks
         events = await self._store.events(EventQuery(names=NAMES, until=now, limit=EVENTS_MAX))
         past, walks = await asyncio.to_thread(known, events, now)
-        self._past = position, now, past, walks
+        self._past = _Read(position, generation, now, past, walks)
         return past, walks
+
+    @property
+    def index_file(self) -> Path | None:
+        """Where the tree is kept; None where nothing is."""
+        return self._index.file
 
     async def keep(self, file: Path, *, now: datetime) -> Path | None:
         """Write for hooks what is known of the past into a file, and of the tree into another, which is returned.
@@ -71,17 +133,21 @@ class Navigating:
             if not await asyncio.to_thread(_is_kept, file, state, now):
                 past, walks = await self._known(now)
                 learned = load_learned(self._learned) or Learned(model=prior())
-                entries = [*_entries(past, walks, learned), ("kept", "of", packed((*state, now.timestamp())))]
+                entries = [
+                    *_entries(past, walks, learned),
+                    ("kept", "of", packed((*state, now.timestamp()))),
+                    ("kept", "generation", packed(self._store.generation)),
+                ]
                 await asyncio.to_thread(write, file, file_of(entries))
             await asyncio.to_thread(self._index.refresh)
             return self._index.file
 
-    def _answer(self, task: str, past: Past, walks: Sequence[Walk], limit: int, session: str | None) -> Places:
+    def _answer(self, task: str, past: Past, walked: Sequence[tuple[str, ...]], limit: int) -> Places:
         missing = self._index.refresh()
         if not past.commit_count:
             missing["history"] = "no commits are known here; `mica learn git` takes them in"
         navigator = Navigator(self._index.tree, past, learned=load_learned(self._learned))
-        asked = navigator.ask(Question(text=task, session=session_of(walks, session)))
+        asked = navigator.ask(Question(text=task, session=tuple(walked)))
         places = navigator.places(asked, limit=limit)
         root = str(self._root)
         return Places([with_lines(each, text_of(root, each.path), task, asked) for each in places], missing=missing)
@@ -141,10 +207,8 @@ def _entries(past: Past, walks: Sequence[Walk], learned: Learned) -> Iterator[tu
     yield "offers", "worth", packed(learned.worth.by_kind)
     yield "offers", "weights", packed((weights.start, weights.slopes, weights.off))
     yield from past.entries()
-    steps = sorted((step for walk in walks for step in walk.steps if not step.failed), key=lambda step: step.at)
-    touched = {step.path: (step.event, step.at.timestamp()) for step in steps if step.operation in TOUCHING}
-    for path, last in touched.items():
-        yield "last", path, packed(last)
+    for path, step in _last(walks).items():
+        yield "last", path, packed((step.event, step.at.timestamp()))
     latest = dict.fromkeys(walk.session for walk in reversed(walks) if walk.session is not None)
     heard: dict[str | None, float] = {}
     for walk in walks:
@@ -154,6 +218,12 @@ def _entries(past: Past, walks: Sequence[Walk], learned: Learned) -> Iterator[tu
     for session in list(latest)[:SESSIONS_MAX]:
         yield "sessions", session, packed(session_of(walks, session))
         yield "heard", session, packed(heard[session])
+
+
+def _last(walks: Iterable[Walk]) -> dict[str, Step]:
+    """What last read or changed each file."""
+    steps = sorted((step for walk in walks for step in walk.steps if not step.failed), key=lambda step: step.at)
+    return {step.path: step for step in steps if step.operation in TOUCHING}
 
 
 def _is_kept(file: Path, state: tuple[int, int], now: datetime) -> bool:
@@ -171,6 +241,25 @@ def _changed_ns(file: Path | None) -> int:
         return 0 if file is None else file.stat().st_mtime_ns
     except OSError:
         return 0
+
+
+def past_file(home: Path, *, space: str) -> Path:
+    """Where what is known of the past is kept for a space that hooks keep nothing of."""
+    return home / "navigation" / f"{space}.past"
+
+
+def kept_at(file: Path, *, generation: int) -> float | None:
+    """When a file was written that holds what is known, in seconds since 1970; None where there is none.
+
+    One from before a purge is none: it may hold what was purged.
+    """
+    try:
+        with file.open("rb") as opened:
+            kept = Kept(opened.fileno())
+        of_past = float(kept.get("kept", "of", (0, 0, 0.0))[2])
+        return of_past if kept.get("kept", "generation", -1) == generation else None
+    except (OSError, ValueError, TypeError, EOFError):
+        return None
 
 
 def learned_file(home: Path, *, space: str) -> Path:

@@ -44,7 +44,7 @@ class Question:
         self.missing: dict[str, str] = {}  # of the answer, by name, with the reason
         self._store = store
         self._meanings = meanings
-        self._meaning_s = meaning_s  # how long a model may take
+        self.meaning_s = meaning_s  # how long a model may take, or whoever else must read much first
         self._search: asyncio.Task[Hits] | None = None
         self.looked: list[Hit] = []  # the marks of a quick look, before the search is done
 
@@ -75,7 +75,7 @@ class Question:
             return None
         asking = asyncio.ensure_future(self._meanings.likeness(query))
         asking.add_done_callback(heed)
-        await asyncio.wait([asking], timeout=self._meaning_s)
+        await asyncio.wait([asking], timeout=self.meaning_s)
         if not asking.done():
             self.missing["meaning"] = "the model is not loaded yet; words alone were compared"
             return None

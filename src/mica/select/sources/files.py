@@ -40,6 +40,10 @@ class Ranked(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     last: EventId
     at: datetime
+    probability: float = 0.0  # that the task needs it, calibrated
+
+
+Rank = Callable[[str, float | None], Awaitable[Sequence[Ranked] | None]]  # for a task, within so many seconds
 
 
 class Files:
@@ -47,13 +51,15 @@ class Files:
 
     name = "files"
 
-    def __init__(self, store: Store, ranked: Callable[[str], Awaitable[Sequence[Ranked] | None]] | None = None) -> None:
-        """`ranked` answers for a task by what is kept for hooks; None where nothing is: then turns like it vote."""
+    def __init__(self, store: Store, ranked: Rank | None = None) -> None:
+        """`ranked` answers for a task as `navigate` does; None where it cannot in time: then turns like it vote."""
         self._store = store
         self._ranked = ranked
 
     async def passages(self, question: Question) -> Sequence[Passage]:
-        ranked = await self._ranked(question.query) if question.query and self._ranked is not None else None
+        ranked = None
+        if question.query and self._ranked is not None:
+            ranked = await self._ranked(question.query, question.meaning_s)
         if ranked is not None:
             return self._told(ranked[:FILES_MAX])
         if question.query:

@@ -1,0 +1,114 @@
+"""Which files a task will need, for who cannot wait: by what is kept in files, else by what this process has read.
+
+A brief has a tenth of a second, and reading a log and a working tree takes longer. Where hooks answer, an ingest keeps
+both for them. Elsewhere whoever asks first has them read in the background, for the next who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from mica.inject.places import ranked
+from mica.model import Clock, EventQuery
+from mica.observe.spool import Spools
+from mica.select.navigation.navigating import NAMES, Navigating, kept_at, past_file, session_of
+from mica.select.sources import heed
+from mica.select.sources.files import Ranked
+from mica.store.protocol import Store
+from mica.walks import walks_of
+
+FRESH_S = 600.0  # for which a past that was kept will do; what the session itself did is always looked up
+SESSION_EVENTS_MAX = 2_000  # the latest of a session that count
+CLOSE_S = 10.0  # for what is being read to be kept, so that it was not for nothing
+
+
+class Ranking:
+    """The files of a space by task, one working tree or several."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        navigating: Callable[[Path], Navigating],
+        spools: Spools | None,
+        home: Path | None,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._navigating = navigating
+        self._spools = spools
+        self._past = None if home is None else past_file(home, space=store.space)
+        self._clock = clock
+        self._reading: dict[Path, asyncio.Task[None]] = {}
+
+    async def ranked(
+        self, task: str, *, root: Path, session: str | None, within_s: float | None
+    ) -> list[Ranked] | None:
+        """The files of a task that somebody has opened before, best first; None where they are not known in time."""
+        walked = await self._walked(session)
+        for tree, past in self._kept(root):
+            found = await asyncio.to_thread(
+                ranked, task, session or "", root=str(root), tree=tree, past=past, walked=walked
+            )
+            if found is not None:
+                return found
+        navigating = self._navigating(root)
+        if not navigating.is_ready(now=self._clock(), fresh_s=FRESH_S):
+            reading = self._read(root)
+            await asyncio.wait([reading], timeout=within_s)
+            if not reading.done() or reading.cancelled() or reading.exception() is not None:
+                return None
+        return await navigating.ranked(task, walked=walked)
+
+    def _kept(self, root: Path) -> list[tuple[str, str]]:
+        """The files of a tree and of a past, where they were kept: for hooks, or by who asked before."""
+        made = None if self._spools is None else self._spools.prompt_answer()
+        if made is not None and str(root) in made.trees:
+            return [(made.trees[str(root)], made.past)]
+        index = self._navigating(root).index_file
+        if self._past is None or index is None or not index.exists():
+            return []
+        at = kept_at(self._past, generation=self._store.generation)
+        if at is None:
+            return []
+        if not 0 <= self._clock().timestamp() - at < FRESH_S:
+            _ = self._read(root)  # for the next who asks
+        return [(str(index), str(self._past))]
+
+    async def _walked(self, session: str | None) -> tuple[tuple[str, ...], ...]:
+        """What a session did until now: it counts most, and what is kept may not know of it yet."""
+        if session is None:
+            return ()
+        done = await self._store.events(EventQuery(names=NAMES, session=session, limit=SESSION_EVENTS_MAX))
+        return session_of(walks_of(done), session)
+
+    def _read(self, root: Path) -> asyncio.Task[None]:
+        """Read the log and the tree, once at a time, and keep them where anything is kept."""
+        reading = self._reading.get(root)
+        if reading is None or reading.done():
+            reading = self._reading[root] = asyncio.ensure_future(self._taken_in(root))
+            reading.add_done_callback(heed)
+        return reading
+
+    async def _taken_in(self, root: Path) -> None:
+        navigating = self._navigating(root)
+        await navigating.ready(now=self._clock())
+        if self._past is not None:
+            await navigating.keep(self._past, now=self._clock())
+
+    def forget(self) -> None:
+        """Keep nothing of the past, which something was taken back of."""
+        if self._past is not None:
+            self._past.unlink(missing_ok=True)
+
+    async def close(self) -> None:
+        """Wait for what is being read, not for long."""
+        reading = [task for task in self._reading.values() if not task.done()]
+        if reading:
+            _, late = await asyncio.wait(reading, timeout=0 if self._past is None else CLOSE_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
