@@ -12,7 +12,7 @@ import pytest
 from mica.model import Appended, Event
 from mica.observe import folding as folding_module
 from mica.observe.context import Here
-from mica.observe.folding import BATCH_MAX, Folding
+from mica.observe.folding import BATCH_MAX, BURST_EVENTS, Folding
 from mica.observe.journal import Journal
 
 BACKLOG = 5 * BATCH_MAX
@@ -24,6 +24,8 @@ class Flood:
     def __init__(self, folder: Path) -> None:
         self.stored = 0
         self.naps = 0
+        self.bursts = 0  # that are still to come, each while the fold lets events gather
+        self.stored_at_bursts: list[int] = []
         self.changed = asyncio.Event()
         self.loop: asyncio.AbstractEventLoop | None = None  # of the fold: other threads have their own
         self._folder = folder
@@ -40,6 +42,13 @@ class Flood:
         self.naps += 1
         self.changed.set()
         await asyncio.Event().wait()
+
+    def burst(self) -> None:
+        if self.bursts:
+            self.bursts -= 1
+            self.stored_at_bursts.append(self.stored)
+            for _ in range(BURST_EVENTS):
+                self.journal.emit("burst")
 
     @asynccontextmanager
     async def folding(self) -> AsyncIterator[None]:
@@ -64,6 +73,8 @@ def flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flood:
 
     async def nap(seconds: float) -> None:
         is_folds = asyncio.get_running_loop() is flood.loop
+        if is_folds and not seconds:
+            flood.burst()
         await (flood.nap() if seconds and is_folds else sleep(seconds))
 
     monkeypatch.setattr(folding_module, "GATHER_S", 0)
@@ -86,3 +97,21 @@ async def test_below_the_limit_the_fold_takes_a_small_share_of_the_time(flood: F
     async with flood.folding():
         await flood.changed.wait()
     assert (flood.naps, flood.stored <= BATCH_MAX) == (1, True)
+
+
+async def test_a_burst_is_stored_when_it_ends(flood: Flood, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While events come in a burst the fold waits: storing them takes the time of who emits them."""
+    monkeypatch.setattr(folding_module, "LULL_S", 3_600)
+    flood.bursts = 5
+    async with flood.folding():
+        await flood.changed.wait()
+    assert (flood.stored_at_bursts, flood.stored > 0) == ([0] * 5, True)
+
+
+async def test_a_burst_without_end_is_stored_all_the_same(flood: Flood, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fold waits for a lull, but not for ever: other processes read what is stored."""
+    monkeypatch.setattr(folding_module, "LULL_S", 0)
+    flood.bursts = 1_000_000
+    async with flood.folding():
+        await flood.changed.wait()
+    assert flood.stored > 0

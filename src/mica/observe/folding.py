@@ -17,6 +17,8 @@ BATCH_MAX = 1_000  # one transaction: a full sync is cheap beside it, and reader
 GATHER_S = 0.02  # the background lets events gather for so long: one transaction for all of them
 RETRY_S = 1.0  # how long the background waits before it tries a store again that could not be reached
 REST_S = 2.0  # who has just opened a space reads it first; then what dead writers left is stored
+BURST_EVENTS = 200  # in GATHER_S, 10,000 a second: storing them would take a sixth of a core from who emits them
+LULL_S = 0.5  # how long the background waits for the end of a burst; who reads from another process sees it then
 BUSY_SHARE = 0.03  # of the time, for the background, while events come faster than it stores them
 HURRY_BYTES = 2**30  # what may wait meanwhile; beyond that the background takes all the time it needs
 CLOSE_S = 1.0  # how long closing goes on with what dead writers have left; the next who opens the space does the rest
@@ -195,9 +197,20 @@ class Folding:
             began = self._loop.time()
             await self._fold_some(self._left[0])
             await asyncio.sleep(self._loop.time() - began)
+        await self._lull()
         while (journal := self._journal) is not None and journal.waiting > BATCH_MAX:
             began, before = self._loop.time(), journal.waiting
             await self._fold_some(journal)
             if journal.waiting > before and journal.size_bytes < HURRY_BYTES:
                 await asyncio.sleep((self._loop.time() - began) / BUSY_SHARE)
         await self.flush()
+
+    async def _lull(self) -> None:
+        """Wait until events no longer come in a burst. Most end soon, and then there is time to store them."""
+        until = self._loop.time() + LULL_S
+        while (journal := self._journal) is not None and (before := journal.waiting) > BATCH_MAX:
+            if journal.size_bytes > HURRY_BYTES or self._loop.time() > until:
+                break
+            await asyncio.sleep(GATHER_S)
+            if journal.waiting < before + BURST_EVENTS:
+                break
