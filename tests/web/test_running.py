@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import http.client
 import json
 import os
 import signal
@@ -13,9 +14,10 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import psutil
 import pytest
@@ -25,6 +27,7 @@ from tests.web.server import WebServer, web_server_at
 import mica
 from mica.cli import cli
 from mica.errors import InvalidInput
+from mica.model import EventQuery, utc_now
 from mica.settings import Settings
 from mica.testing.postgres import Server
 from mica.web import running
@@ -319,6 +322,62 @@ async def test_servers_that_share_a_database_do_no_work_twice(server: Server, ho
     kinds = [each.kind for part in ran for each in part]
     assert sorted(kinds) == sorted(set(kinds))
     assert "crystallize" in kinds
+
+
+def _asked(base: str, token: str, path: str, body: object = None) -> http.client.HTTPResponse:
+    request = urllib.request.Request(
+        base + path,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
+    )
+    answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=120)
+    return answer
+
+
+def _said(stream: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    """What a stream tells, one event at a time."""
+    for line in stream:
+        if line.startswith(b"data: "):
+            yield json.loads(line.removeprefix(b"data: "))
+
+
+async def test_two_servers_share_a_database_and_one_goes_on_alone(
+    server: Server, home: Settings, tmp_path: Path
+) -> None:
+    """U-11: as processes. What is due is done once, both tell of what either stores, and a kill stops neither."""
+    place = server.address()
+    async with mica.open(place, settings=home) as memory:
+        with memory.context(session="yesterday"):
+            for number in range(4):
+                text = f"The session cookie is set before the redirect in step {number} of the login page"
+                memory.mark(text, at=utc_now() - timedelta(days=1))
+    arguments = ("--no-import", "--no-browser", "--store", place)
+    with ExitStack() as stack:
+        started = [stack.enter_context(up(tmp_path, *arguments)) for _ in range(2)]
+        token = Tokens(tmp_path / ".local" / "share" / "mica").make("tests")[0]
+        bases = [link.partition("/enter")[0] for _, link in started]
+        crystals = stack.enter_context(_asked(bases[1], token, "/api/crystals/stream?level=session&after=0"))
+        assert next(_said(crystals))["level"] == "session"  # whoever of them made it
+        streams = [_said(stack.enter_context(_asked(base, token, "/api/stream?names=mark"))) for base in bases]
+
+        for base in bases:
+            with _asked(base, token, "/api/marks", {"text": f"said at {base}"}):
+                assert [next(stream)["data"]["text"] for stream in streams] == [f"said at {base}"] * 2
+        started[0][0].kill()
+        started[0][0].wait()
+        with _asked(bases[1], token, "/api/marks", {"text": "said alone"}):
+            assert next(streams[1])["data"]["text"] == "said alone"
+        started[1][0].terminate()
+        _, told = started[1][0].communicate(timeout=120)
+        assert (started[1][0].returncode, "Traceback" in told) == (0, False), told
+
+    async with mica.open(place, settings=home) as memory:
+        made = await memory.events(EventQuery(names=("crystal.made",), limit=None))
+        marks = await memory.events(EventQuery(names=("mark",), limit=None))
+        assert not await memory.verify()
+    periods = [event.data["period"] for event in made]
+    assert sorted(periods) == sorted(set(periods))
+    assert len(marks) == 7
 
 
 async def test_a_house_keeps_spaces_apart_and_closes_them_all(tmp_path: Path, home: Settings) -> None:
