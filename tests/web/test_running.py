@@ -11,9 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -263,6 +264,56 @@ def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: sig
     assert [file.name for file in (data / "spaces").iterdir() if not file.name.endswith(".db")] == []
     assert [token.name for token in Tokens(data).all() if token.name != "browser"] == []
     assert CliRunner().invoke(cli, ["open"], env=variables).exit_code == 1
+
+
+def _is_loading(process: subprocess.Popen[str], _: Path) -> bool:
+    """Whether Python is up, and whatever Ctrl-C does by itself is what it does."""
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    names = Path(f"/proc/{process.pid}/maps").read_text(encoding="ascii", errors="replace")
+    return "msgspec" in names and not caught >> (signal.SIGINT - 1) & 1
+
+
+def _has(pattern: str) -> Callable[[subprocess.Popen[str], Path], bool]:
+    return lambda _, data: any(data.glob(pattern))
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        (_is_loading, signal.SIGINT),
+        (_has("spaces/*.serving"), signal.SIGINT),
+        (_has("servers/*"), signal.SIGTERM),
+        (_has("spaces/*.db"), signal.SIGINT),
+        (_has("spaces/*.db-wal"), signal.SIGTERM),
+    ],
+    ids=["loading", "locked", "noted", "opened", "importing"],
+)
+def test_a_signal_at_any_moment_ends_it_and_leaves_nothing(
+    tmp_path: Path, moment: Callable[[subprocess.Popen[str], Path], bool], number: signal.Signals
+) -> None:
+    """U-11: while it loads, starts, imports or serves: no traceback, no process, no lock, and all can be read."""
+    data = tmp_path / ".local" / "share" / "mica"
+    variables = {"HOME": str(tmp_path), "MICA_SEMANTIC": "off"}
+    command = [sys.executable, "-m", "mica", "up", "--port", "0", "--no-browser"]
+    with subprocess.Popen(
+        command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        until = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < until and not moment(process, data):
+            pass
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+
+    assert process.returncode in (0, 130, -signal.SIGINT), out + err
+    assert "Traceback" not in err
+    assert not any(child.is_running() for child in children)
+    assert [file.name for file in (*data.glob("servers/*"), *data.glob("spaces/*.serving"))] == []
+    assert [token.name for token in Tokens(data).all()] == []
+    with closing(bound("127.0.0.1", 0, home=data)), alone(data / "spaces" / "sample.db", address="http://127.0.0.1:1"):
+        looked = CliRunner().invoke(cli, ["up", "--once", "--json"], env=variables)
+    assert looked.exit_code == 0, looked.output
 
 
 def test_the_token_of_a_server_that_was_killed_ends_with_the_next(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 
 import click
@@ -135,6 +136,8 @@ def km() -> None:
 
 def main() -> None:
     """The `mica` command."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # it was loaded; from here on commands end in their own way
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that has not all characters shows the others

@@ -32,7 +32,7 @@ try:
     from mica.web.app import application
     from mica.web.asking import memory_at
     from mica.web.house import House
-    from mica.web.running import alone, bound, run, tend
+    from mica.web.running import Stopping, alone, bound, run, tend
 except ModuleNotFoundError as missing:
     needed = ("starlette", "sse_starlette", "uvicorn", "h11", "websockets", "jinja2")
     if (missing.name or "").partition(".")[0] not in needed:
@@ -93,6 +93,7 @@ async def serve(
     alike = msgspec.structs.replace(settings, carrier={})  # where we were started says nothing of who asks
     house = House(place, settings=alike)
     with ExitStack() as stack:
+        stopping = stack.enter_context(Stopping())
         stack.callback(listening.close)
         stack.enter_context(alone(place, address=address))
         # Whoever was at this address before and was killed could not take its own back.
@@ -105,4 +106,4 @@ async def serve(
         house.leaving.append(endpoint.leave)
         extra = [*mcp.routes(endpoint), *(sse.routes(endpoint) if settings.server.mcp_sse else ())]
         app = application(house, access=access, extra=extra)
-        await run(app, listening, during=lambda: during(house), leaving=endpoint.close)
+        await run(app, listening, stopping=stopping, during=lambda: during(house), leaving=endpoint.close)

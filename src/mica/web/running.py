@@ -95,28 +95,55 @@ def _locked(path: Path, target: Path | str) -> TextIO:
             raise InvalidInput(f"{target} is served already, at {told}; `mica open` shows it") from error
 
 
+class Stopping:
+    """SIGINT and SIGTERM, from entering on: whoever serves is told of them, also of those that came before it began."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._stop: Callable[[], None] | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Stopping:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._ask)
+            self._stack.callback(loop.remove_signal_handler, number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _ask(self) -> None:
+        self._asked += 1
+        if self._stop is not None:
+            self._stop()
+
+    def tell(self, stop: Callable[[], None]) -> None:
+        """Call `stop` for every signal."""
+        self._stop = stop
+        for _ in range(self._asked):
+            stop()
+
+
 async def run(
     app: Starlette,
     listening: socket.socket,
     *,
+    stopping: Stopping,
     during: Callable[[], Awaitable[None]],
     leaving: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, and do `during` meanwhile. What it raises ends the server, and is raised.
+    """Serve until a signal comes, and do `during` meanwhile. What it raises ends the server, and is raised.
 
     `leaving` is done when it stops, before anybody is waited for: it ends what would go on for ever.
     """
     server = Serving(app, leaving=leaving)
-    loop = asyncio.get_running_loop()
-    with ExitStack() as stack:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, server.stop)
-            stack.callback(loop.remove_signal_handler, number)
-        async with asyncio.TaskGroup() as group:
-            serving = group.create_task(server.serve([listening]), name="mica-server")
-            work = group.create_task(_meanwhile(during, server), name="mica-during")
-            await asyncio.wait([serving])
-            work.cancel()
+    stopping.tell(server.stop)
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(server.serve([listening]), name="mica-server")
+        work = group.create_task(_meanwhile(during, server), name="mica-during")
+        await asyncio.wait([serving])
+        work.cancel()
 
 
 async def tend(house: House) -> None:
@@ -144,6 +171,7 @@ class Serving(uvicorn.Server):
 
     def __init__(self, app: Starlette, *, leaving: Callable[[], Awaitable[None]] | None = None) -> None:
         self._leaving = leaving
+        self._is_asked = False  # to stop
         self._tails: Tails = app.state.tails
         super().__init__(
             uvicorn.Config(
@@ -172,6 +200,12 @@ class Serving(uvicorn.Server):
             await self._leaving()
         await super().shutdown(sockets)
 
+    async def main_loop(self) -> None:
+        self.should_exit = self.should_exit or self._is_asked
+        await super().main_loop()
+
     def stop(self) -> None:
-        self.force_exit = self.should_exit  # asked twice, it does not wait for anybody
-        self.should_exit = True
+        self.force_exit = self._is_asked  # asked twice, it does not wait for anybody
+        self._is_asked = True
+        if self.started:  # else it would leave without ending what has begun
+            self.should_exit = True
