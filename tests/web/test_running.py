@@ -426,7 +426,7 @@ async def test_two_servers_share_a_database_and_one_goes_on_alone(
         made = await memory.events(EventQuery(names=("crystal.made",), limit=None))
         marks = await memory.events(EventQuery(names=("mark",), limit=None))
         assert not await memory.verify()
-    periods = [event.data["period"] for event in made]
+    periods = [str(event.data["period"]) for event in made]
     assert sorted(periods) == sorted(set(periods))
     assert len(marks) == 7
 
