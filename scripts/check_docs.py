@@ -1,8 +1,10 @@
-"""Check that the documents agree with the code: links, commands, no paths of one machine. Exits 1 if not."""
+"""Check that documents agree with the code: links, commands, the nav, no paths of one machine. Exits 1 if not."""
 
 import re
 import shlex
 import sys
+import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from itertools import dropwhile, groupby
 from pathlib import Path, PurePath
@@ -93,6 +95,24 @@ def subcommands(command: click.Command, name: str) -> Iterator[tuple[str, click.
                 yield from subcommands(child, f"{name} {word}")
 
 
+def pages_of(nav: object) -> Iterator[str]:
+    """Every page that a nav leads to, whatever it is called there."""
+    if isinstance(nav, str):
+        yield nav
+    for inner in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from pages_of(inner)
+
+
+def misplaced(root: Path) -> Iterator[str]:
+    """Every page that is not exactly once in the nav of the site, as one line."""
+    site = tomllib.loads((root / "zensical.toml").read_text("utf-8"))
+    listed = Counter(pages_of(site["project"]["nav"]))
+    there = {page.relative_to(root / "docs").as_posix() for page in (root / "docs").rglob("*.md")}
+    yield from (f"zensical.toml: {page!r} is in the nav {count} times" for page, count in listed.items() if count > 1)
+    yield from (f"zensical.toml: {page!r} is in the nav, and there is no such page" for page in {*listed} - there)
+    yield from (f"zensical.toml: {page!r} is not in the nav: nobody finds it on the site" for page in there - {*listed})
+
+
 def problems(root: Path, commands: click.Group) -> Iterator[str]:
     """Every disagreement under root, as one line that names the file."""
     for document in documents(root):
@@ -104,6 +124,7 @@ def problems(root: Path, commands: click.Group) -> Iterator[str]:
             found += [f"`mica {words}`: {wrong}" for words, wrong in typed if wrong]
         yield from (f"{name}: {problem}" for problem in found)
 
+    yield from misplaced(root)
     manual = root / "docs" / "cli.md"
     described = manual.read_text("utf-8") if manual.exists() else ""
     for call, command in subcommands(commands, "mica"):

@@ -8,14 +8,17 @@ import contextlib
 import inspect
 import io
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.web.server import WebServer
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SERVER = "http://127.0.0.1:6422"  # where `mica up` serves on a reader's machine
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```)?", re.DOTALL)
 EXAMPLES = [
     pytest.param(
@@ -39,8 +42,12 @@ def run(code: str) -> str:
 
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)
 def test_an_example_prints_what_the_page_says(
-    code: str, output: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, output: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    if SERVER in code:
+        server: WebServer = request.getfixturevalue("web_server")
+        code = code.replace(SERVER, server.base)
+        monkeypatch.setenv("MICA_TOKEN", server.token)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     printed = run(code)
@@ -51,6 +58,23 @@ def test_an_example_prints_what_the_page_says(
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 3
+
+
+def test_every_page_has_its_place_in_the_site(tmp_path: Path) -> None:
+    """A page that nobody can reach, one that is listed twice and one that is not there are told by `make check`."""
+    misplaced = runpy.run_path(str(ROOT / "scripts" / "check_docs.py"))["misplaced"]
+    (tmp_path / "docs").mkdir()
+    for name in ("index", "lost", "doubled"):
+        (tmp_path / "docs" / f"{name}.md").write_text("# A page\n", encoding="utf-8")
+    nav = '[project]\nnav = [{ "A" = "index.md" }, { "B" = ["doubled.md", { "C" = "doubled.md" }] }, "gone.md"]\n'
+    (tmp_path / "zensical.toml").write_text(nav, encoding="utf-8")
+
+    assert sorted(misplaced(tmp_path)) == [
+        "zensical.toml: 'doubled.md' is in the nav 2 times",
+        "zensical.toml: 'gone.md' is in the nav, and there is no such page",
+        "zensical.toml: 'lost.md' is not in the nav: nobody finds it on the site",
+    ]
+    assert list(misplaced(ROOT)) == []
 
 
 def test_the_page_of_numbers_says_what_benchmarks_printed(tmp_path: Path) -> None:
