@@ -15,10 +15,8 @@ def ranked(
     task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]] = ()
 ) -> list[Ranked] | None:
     """The files of a task that somebody has opened before, best first; None where what is kept cannot be read."""
-    try:
-        with Path(tree).open("rb") as files, Path(past).open("rb") as before:
-            asked = Prompted(task, session, root=root, tree=files.fileno(), past=before.fileno(), walked=walked)
-    except (OSError, ValueError):
+    asked = _prompted(task, session, root=root, tree=tree, past=past, walked=walked)
+    if asked is None:
         return None
     known = [(place, *asked.last(place.path)) for place in asked.places]
     return [
@@ -33,3 +31,21 @@ def ranked(
         for place, event, at in known
         if event
     ]
+
+
+def likely(
+    task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]] = ()
+) -> dict[str, float] | None:
+    """The files that a task will need, with their probabilities; None where what is kept cannot be read."""
+    asked = _prompted(task, session, root=root, tree=tree, past=past, walked=walked)
+    return None if asked is None else dict(asked.likely)
+
+
+def _prompted(
+    task: str, session: str, *, root: str, tree: str, past: str, walked: Sequence[Sequence[str]]
+) -> Prompted | None:
+    try:
+        with Path(tree).open("rb") as files, Path(past).open("rb") as before:
+            return Prompted(task, session, root=root, tree=files.fileno(), past=before.fileno(), walked=walked)
+    except (OSError, ValueError):
+        return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mica.inject.offers import told
 from mica.observe.texts import text_of
-from mica.select.navigation.asking import ask, explained, lines_in
+from mica.select.navigation.asking import LIKELY_MAX, ask, explained, lines_in
 from mica.select.navigation.calibrate import Weights
 from mica.select.navigation.gate import CONSIDERED, listed, says_little, worth_saying
 from mica.select.navigation.kept import Kept
@@ -49,6 +49,11 @@ class Prompted:
         question = Question(text=prompt, session=tuple(tuple(each) for each in walked))
         self._asked: Asked = ask(files, before, question, Weights(start=start, slopes=slopes, off=off))
         self.places: list[Found] = explained(self._asked, before, limit=CONSIDERED)
+
+    @property
+    def likely(self) -> tuple[tuple[str, float], ...]:
+        """The likeliest files with their probabilities, best first."""
+        return self._asked.ranked[:LIKELY_MAX]
 
     def lines(self, path: str) -> tuple[Span, ...]:
         """Where in a file to begin; nowhere in one that cannot be read."""

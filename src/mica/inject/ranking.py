@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from mica.inject.places import ranked
+from mica.inject.places import likely, ranked
 from mica.model import Clock, EventQuery
 from mica.observe.spool import Spools
 from mica.select.navigation.navigating import NAMES, Navigating, kept_at, past_file, session_of
@@ -61,6 +61,25 @@ class Ranking:
             if not reading.done() or reading.cancelled() or reading.exception() is not None:
                 return None
         return await navigating.ranked(task, walked=walked)
+
+    async def likely(self, task: str, *, root: Path, session: str | None) -> dict[str, float]:
+        """The files that a task will need, with their probabilities, by what is at hand: nothing is read for it."""
+        for tree, past in self._kept(root):
+            walked = await self._walked(session)
+            found = await asyncio.to_thread(
+                likely, task, session or "", root=str(root), tree=tree, past=past, walked=walked
+            )
+            if found is not None:
+                return found
+        navigating = self._navigating(root)
+        if not navigating.is_ready(now=self._clock(), fresh_s=FRESH_S):
+            return {}
+        return await navigating.likely(task, walked=await self._walked(session))
+
+    def keep(self, root: Path) -> None:
+        """Keep what was read just now, for who asks next, unless that was done lately."""
+        if self._past is not None and not self._kept(root):
+            _ = self._read(root)
 
     def _kept(self, root: Path) -> list[tuple[str, str]]:
         """The files of a tree and of a past, where they were kept: for hooks, or by who asked before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from datetime import time as clock_time
@@ -20,6 +21,8 @@ from mica.model import (
     Event,
     EventQuery,
 )
+from mica.select.finding import CrystalHit, Reorder
+from mica.select.rank import Hit
 from mica.store.scheduling import Job
 from mica.store.space import space_of
 from mica.walks import STARTED, WALKED, latest_directory
@@ -35,6 +38,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.select.sources.files import Ranked
 
 
+PATHLIKE = re.compile(r"\w[./]\w")  # a text without it names no file
 EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
 IMPORTED_AT_ONCE = 1_000  # events of one append
 COMMITS_MAX = 5_000  # the latest of a repository; older ones say little of the files that are there now
@@ -79,7 +83,9 @@ class Guiding(Crystallizing):
         if folder is None:
             return Places(missing={"files": f"the directory that {self.location} speaks of is not on this machine"})
         session = self.here.context.session if session is None else session
-        return await self._navigating(folder).places(task, limit=limit, session=session, now=self._clock())
+        found = await self._navigating(folder).places(task, limit=limit, session=session, now=self._clock())
+        self._ranking.keep(folder)
+        return found
 
     def _navigating(self, root: Path) -> Navigating:
         from mica.select.navigation.navigating import Navigating
@@ -95,6 +101,22 @@ class Guiding(Crystallizing):
             return None
         root = self._folder(latest)
         return await self._ranking.ranked(task, root=root, session=self.here.context.session, within_s=within_s)
+
+    async def _by_files(self, query: str) -> Reorder | None:
+        latest = self._latest_tree(await self._store.events(EventQuery(names=(STARTED,), limit=1)))
+        if latest is None or not query.strip():
+            return None
+
+        async def reorder(found: list[Hit | CrystalHit]) -> list[Hit | CrystalHit]:
+            from mica.select.filed import by_files
+
+            if not any(PATHLIKE.search(hit.text) for hit in found):
+                return found
+            session = self.here.context.session
+            likely = await self._ranking.likely(query, root=self._folder(latest), session=session)
+            return by_files(found, likely) if likely else found
+
+        return reorder
 
     @cached_property
     def _ranking(self) -> Ranking:

@@ -17,7 +17,7 @@ from mica.model import (
 )
 from mica.observe.context import Here, Scope
 from mica.select import chains
-from mica.select.finding import DEPTHS, Depth, Found, Wanted, find
+from mica.select.finding import DEPTHS, Depth, Found, Reorder, Wanted, find
 from mica.select.follow import POLL_S, Following, history, history_with_ancestors
 from mica.select.overview import Overview, overview
 from mica.select.references import Reference, Resolved, listed, referred, resolved
@@ -181,7 +181,8 @@ class Reading(Observing):
 
         Only those from `since` on and before `until`, of this agent, and with all of these tags. Times may be phrases
         such as "last Tuesday". A time that the query itself names raises what is around it; `periods` of the answer
-        says how it was understood.
+        says how it was understood. Where agents' walks are known, a hit that names a file which `navigate` ranks for
+        this query is raised by its probability; `parts` says by how much.
         """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}")
@@ -207,8 +208,13 @@ class Reading(Observing):
             zone=self._settings.zone(),
             filters=filters,
             wanted=Wanted(level=level, with_sources=with_sources, with_superseded=with_superseded),
+            reorder=await self._by_files(query),
             **likeness,
         )
+
+    async def _by_files(self, query: str) -> Reorder | None:
+        """How results are put into another order for a task; None: as they are."""
+        return None
 
     async def overview(self) -> Overview:
         """What agents did lately in this space."""

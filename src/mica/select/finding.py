@@ -34,6 +34,7 @@ from mica.words import words
 
 CRYSTALS_MAX = 2_000  # the latest that are looked at: years of one person's sessions, days and weeks
 OFFERED_MAX = 50  # of those, that are read
+REORDERED = 3  # times as many as are shown are looked at again: what is far behind is not what was asked for
 BESIDE_MARKS = 0.5  # of a crystal's score: marks are the evidence; docs/ranking.md has the values tried
 
 Depth: TypeAlias = Level | Literal["mark"]
@@ -64,6 +65,9 @@ class CrystalHit(msgspec.Struct, frozen=True, kw_only=True):
     def position(self) -> int:
         assert self.crystal.position is not None, "what is found is stored"
         return self.crystal.position
+
+
+Reorder: TypeAlias = Callable[[list[Hit | CrystalHit]], Awaitable[list[Hit | CrystalHit]]]
 
 
 class Found(list[Hit | CrystalHit]):
@@ -98,10 +102,12 @@ async def find(
     filters: Filters = ALL,
     wanted: Wanted = BOTH,
     likeness: Callable[[Query], Awaitable[Mapping[int, float] | None]] = unknown,
+    reorder: Reorder | None = None,
 ) -> Found:
     """The marks and crystals that answer the query and fit, best first.
 
-    A crystal fits a time that it overlaps, and an agent or tags when a mark beneath it fits and answers.
+    A crystal fits a time that it overlaps, and an agent or tags when a mark beneath it fits and answers. `reorder` is
+    given the best, some more than are wanted, and may know better.
     """
     marks = await search(
         store,
@@ -118,8 +124,10 @@ async def find(
     if filters.needs_text:
         fitting = frozenset[int]().union(*(above[hit.position] for hit in marks)) if above else frozenset[int]()
         crystals = [hit for hit in crystals if hit.position in fitting]
-    found = Found(hit for hit in one_ranking(() if wanted.level in LEVELS else marks, crystals, above, wanted=wanted))
-    del found[limit:]
+    ranking = one_ranking(() if wanted.level in LEVELS else marks, crystals, above, wanted=wanted)
+    if reorder is not None:
+        ranking = await reorder(ranking[: REORDERED * limit])
+    found = Found(ranking[:limit])
     found.periods = marks.periods
     return found
 

@@ -13,6 +13,8 @@ from mica.select.navigation.reasons import reasons_for, tier_of
 from mica.select.navigation.signals import QUERY_CHARACTERS_MAX, Question, Signals, signals
 from mica.words import terms
 
+LIKELY_MAX = 50  # files whose probability says something; beyond them it is hardly more than chance
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from mica.select.navigation.past import Past

@@ -14,6 +14,7 @@ from mica.errors import InvalidInput
 from mica.model import Event, EventQuery
 from mica.observe.git import COMMIT, Change, change_of
 from mica.observe.texts import text_of
+from mica.select.navigation.asking import LIKELY_MAX
 from mica.select.navigation.gate import CONSIDERED
 from mica.select.navigation.index import Index, index_file, write
 from mica.select.navigation.kept import Kept, file_of, packed
@@ -91,6 +92,15 @@ class Navigating:
             if self._past is None:
                 return []
             return await asyncio.to_thread(self._ranked, task, self._past.past, self._past.walks, walked)
+
+    async def likely(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
+        """The files that a task will need, with their probabilities, by the past that was read."""
+        async with self._lock:
+            if self._past is None:
+                return {}
+            navigator = Navigator(self._index.tree, self._past.past, learned=load_learned(self._learned))
+            asked = await asyncio.to_thread(navigator.ask, Question(text=task, session=tuple(walked)))
+            return dict(asked.ranked[:LIKELY_MAX])
 
     def _ranked(self, task: str, past: Past, walks: Sequence[Walk], walked: Sequence[tuple[str, ...]]) -> list[Ranked]:
         places = self._answer(task, past, walked, CONSIDERED)
