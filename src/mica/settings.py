@@ -8,12 +8,15 @@ environment.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Mapping
 from datetime import date
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Literal, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -270,7 +273,7 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
             variables=_variables(settings.sources, environment),
         )
     except msgspec.ValidationError as error:
-        raise InvalidSettings(f"{_origin(str(error), environment) or path}: {error}") from error
+        raise InvalidSettings(f"{_origin(str(error), environment) or path}: {error}{_advice(str(error))}") from error
 
 
 def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, Secret]:
@@ -305,6 +308,34 @@ def _origin(error: str, environment: Mapping[str, str]) -> str | None:
     key = error.rpartition("`$.")[2].rstrip("`")
     variable = "MICA_" + key.upper().replace(".", "_")
     return f"{variable}={environment[variable]!r}" if environment.get(variable) else None
+
+
+def _advice(error: str) -> str:
+    """What to write in place of what an error speaks of, as far as that can be told."""
+    kind = _kind_at(error.rpartition("`$")[2].rstrip("`") if "`$" in error else "")
+    unknown = re.search(r"unknown field `([^`]*)`", error)
+    if unknown is not None and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        names = [field.name for field in msgspec.structs.fields(kind) if field.name not in FROM_ENVIRONMENT]
+        if near := get_close_matches(unknown[1], names, n=1):
+            return f"; did you mean `{near[0]}`?"
+        for name in names if kind is Settings else ():
+            if unknown[1] in getattr(_kind_at(f".{name}"), "__struct_fields__", ()):
+                return f"; it belongs under [{name}]"
+        return f"; there are {', '.join(names)}"
+    return f"; write {' or '.join(map(repr, get_args(kind)))}" if get_origin(kind) is Literal else ""
+
+
+def _kind_at(place: str) -> object:
+    """The type of what stands at a place such as `.models.providers[...]`."""
+    kind: object = Settings
+    for name in re.findall(r"\.\w+|\[", place):
+        if name == "[":
+            kind = next(each for each in reversed(get_args(kind)) if each is not ...)
+        else:
+            kind = next(field.type for field in msgspec.structs.fields(cast(type, kind)) if field.name == name[1:])
+        while get_origin(kind) in (Annotated, Union, UnionType):
+            kind = get_args(kind)[0]
+    return kind
 
 
 def _as_path(kind: type, value: object) -> object:
