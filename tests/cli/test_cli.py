@@ -143,6 +143,19 @@ def test_empty_answers_say_what_to_do(terminal: Terminal) -> None:
     assert "No spaces yet" in Terminal(terminal.home / "other").run("spaces").stdout
 
 
+def test_spaces_say_where_they_belong_also_before_any_session(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop").mkdir()
+    monkeypatch.chdir(tmp_path / "shop")
+    terminal.run("mark", "seen here")
+    listed = terminal.json("spaces")
+    assert isinstance(listed, list)
+    assert [row["directory"] for row in listed] == [str(tmp_path / "shop")]
+    monkeypatch.chdir(tmp_path)
+    assert "not known: no session was recorded" in terminal.run("spaces").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

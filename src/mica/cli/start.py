@@ -272,7 +272,8 @@ async def _spaces(files: Sequence[Path], settings: Settings, output: Output) -> 
                 table.add_row(str(row["name"]), "", "", "", f"[red]{escape(str(row['error']))}[/]")
                 continue
             numbers = [f"{row['events']:,}", f"{row['marks']:,}", size(int(str(row["size_bytes"])))]
-            table.add_row(str(row["name"]), *numbers, escape(str(row["directory"] or "")))
+            told = escape(str(row["directory"])) if row["directory"] else "[dim]not known: no session was recorded[/]"
+            table.add_row(str(row["name"]), *numbers, told)
         console.print(table)
 
     output.show(rows, for_people)
@@ -285,10 +286,11 @@ async def _space(file: Path, settings: Settings) -> dict[str, object]:
             started = await memory.events(EventQuery(names=("session.started",), limit=1))
     except MicaError as error:
         return {"name": space_name(file), "error": str(error)}
+    here = space_of(Path.cwd(), home=settings.home)
     return {
         "name": space_name(file),
         "events": held.events,
         "marks": held.marks,
         "size_bytes": held.size_bytes,
-        "directory": started[0].data.get("cwd") if started else None,
+        "directory": started[0].data.get("cwd") if started else str(here.root) if here.file == file else None,
     }
