@@ -22,7 +22,7 @@ from mica.select.navigation.learned import Learned
 from mica.select.navigation.learning import prior
 from mica.select.navigation.navigator import Navigator, Sessions, with_lines
 from mica.select.navigation.past import Commit, Past, Task
-from mica.select.navigation.places import Places
+from mica.select.navigation.places import Place, Places
 from mica.select.navigation.signals import Question
 from mica.select.sources.files import Ranked
 from mica.store.protocol import Store
@@ -63,7 +63,11 @@ class Navigating:
             raise InvalidInput(f"{limit} places are not possible; give 0 to {LIMIT_MAX:,}")
         async with self._lock:
             past, walks = await self._known(now)
-            return await asyncio.to_thread(self._answer, task, past, session_of(walks, session), limit)
+            missing = await asyncio.to_thread(self._index.refresh)
+            if not past.commit_count:
+                missing["history"] = "no commits are known here; `mica learn git` takes them in"
+            places = await asyncio.to_thread(self._answer, task, past, session_of(walks, session), limit)
+            return Places(places, missing=missing)
 
     async def ready(self, *, now: datetime) -> None:
         """Read what questions are answered by."""
@@ -152,15 +156,13 @@ class Navigating:
             await asyncio.to_thread(self._index.refresh)
             return self._index.file
 
-    def _answer(self, task: str, past: Past, walked: Sequence[tuple[str, ...]], limit: int) -> Places:
-        missing = self._index.refresh()
-        if not past.commit_count:
-            missing["history"] = "no commits are known here; `mica learn git` takes them in"
+    def _answer(self, task: str, past: Past, walked: Sequence[tuple[str, ...]], limit: int) -> list[Place]:
         navigator = Navigator(self._index.tree, past, learned=load_learned(self._learned))
         asked = navigator.ask(Question(text=task, session=tuple(walked)))
-        places = navigator.places(asked, limit=limit)
         root = str(self._root)
-        return Places([with_lines(each, text_of(root, each.path), task, asked) for each in places], missing=missing)
+        return [
+            with_lines(each, text_of(root, each.path), task, asked) for each in navigator.places(asked, limit=limit)
+        ]
 
 
 def known(events: Sequence[Event], now: datetime) -> tuple[Past, list[Walk]]:
