@@ -109,6 +109,20 @@ async def test_every_page_of_an_empty_space_says_what_to_do(client: httpx2.Async
         assert words in said[address], address
 
 
+async def test_today_tells_what_there_is_and_no_list_of_zeros(client: httpx2.AsyncClient, house: House) -> None:
+    """Of a space with one mark: what was seen and what the next agent is told, then why there are no figures yet."""
+    memory = await house.memory()
+    with memory.context(session="s1", agent="me"):
+        memory.mark("The cookie is set before the redirect")
+    today, happened, worth = [await page(client, path) for path in ("/", "/today/happened", "/today/worth")]
+
+    assert "1 session: 1 mark." in happened
+    assert "0 prompts" not in happened
+    assert ("No task was seen this week" in worth, "<table" in worth) == (True, False)
+    assert today.index("/today/next") < today.index("/today/worth")
+    assert "was offered nothing yet" in await page(client, "/today/figures")
+
+
 async def test_the_source_that_the_empty_page_shows_works_as_it_stands(
     client: httpx2.AsyncClient, tmp_path: Path
 ) -> None:

@@ -168,7 +168,7 @@ def _warned(trail: Trail, *, now: datetime, gates: TrailSettings) -> list[Warned
         state, days = left
         told.append(("cooling", f"unused since {trail.last_at:%d %B}; {state} in {days} days unless somebody walks it"))
     if trail.state == "hot" and not trail.version:
-        told.append(("new", f"walked {trail.runs} times in {trail.sessions} sessions, and it has no name yet"))
+        told.append(("new", f"walked {trail.runs} times in {trail.sessions} sessions, and it has no command yet"))
     return [Warned(kind=kind, trail=trail.name, key=trail.key, text=text) for kind, text in told]
 
 
