@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
@@ -76,10 +75,14 @@ def remember(cache: dict[K, V], key: K, value: V, *, limit: int | None = None) -
 class Together:
     """The marks of one session, in order."""
 
-    def __init__(self, marks: Sequence[tuple[int, int]]) -> None:
-        self.marks = marks  # position and length of each
-        self._length = sum(map(itemgetter(1), marks))
-        self._ordinals = dict(zip(map(itemgetter(0), marks), range(len(marks)), strict=True))
+    def __init__(self, positions: Sequence[int], lengths: Sequence[int]) -> None:
+        self._positions = positions
+        self._lengths = lengths
+        self._length = sum(lengths)
+        self._ordinals = dict(zip(positions, range(len(positions)), strict=True))
+
+    def __len__(self) -> int:
+        return len(self._positions)
 
     def near(self, wanted: Iterable[int], *, neighbours: int) -> dict[int, tuple[int, int, int]]:
         """The wanted marks and the nearest others: position to length, ordinal and the session's length."""
@@ -87,7 +90,6 @@ class Together:
         for position in wanted:
             if (middle := self._ordinals.get(position)) is None:  # it was retracted between two reads
                 continue
-            for ordinal in range(max(0, middle - neighbours), min(len(self.marks), middle + neighbours + 1)):
-                beside, length = self.marks[ordinal]
-                found[beside] = length, ordinal, self._length
+            for ordinal in range(max(0, middle - neighbours), min(len(self), middle + neighbours + 1)):
+                found[self._positions[ordinal]] = self._lengths[ordinal], ordinal, self._length
         return found

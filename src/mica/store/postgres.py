@@ -520,8 +520,9 @@ class PostgresStore:
             self._number,
             list(by_session),
         )
-        for session, marks in groupby(in_order, itemgetter(0)):
-            together = Together([(position, length) for _, position, length in marks])
+        for session, grouped in groupby(in_order, itemgetter(0)):
+            marks = list(grouped)
+            together = Together([each[1] for each in marks], [each[2] for each in marks])
             found |= together.near(by_session[session], neighbours=neighbours)
         return [
             Text(mark=mark_of(event), position=position, length=length, ordinal=ordinal, session_length=whole)

@@ -112,12 +112,15 @@ class Facts:
                 FROM texts WHERE session IN (SELECT value FROM json_each(?)) AND is_mark GROUP BY session"""
             rows = self._connection.execute(whole, (as_json([each for each in sessions if each not in found]),))
             for session, *columns in rows:
-                marks = sorted(zip(*map(_decode, columns), strict=True))  # the engine promises no order
-                read = Together([(position, length) for _, position, length in marks])
-                self._together_marks += len(read.marks)
+                times, positions, lengths = map(_decode, columns)
+                if times != sorted(times) or positions != sorted(positions):  # the engine promises no order
+                    marks = sorted(zip(times, positions, lengths, strict=True))
+                    positions, lengths = [each[1] for each in marks], [each[2] for each in marks]
+                read = Together(positions, lengths)
+                self._together_marks += len(read)
                 if self._together_marks > TOGETHER_MARKS_MAX:
                     self._together.clear()
-                    self._together_marks = len(read.marks)
+                    self._together_marks = len(read)
                 self._together[session] = found[session] = read
         return found
 
