@@ -198,6 +198,8 @@ class Outstanding:
 
     def asserted(self, text: str) -> Purge | None:
         """The purge of a value that this text holds: what was taken away does not come back by being said again."""
+        if not self._values:
+            return None
         said = Said(text)
         return next((purge for purge in self._values if purge.is_in(said)), None)
 

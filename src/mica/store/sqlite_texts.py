@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 
 import apsw
 import msgspec
@@ -25,24 +26,36 @@ KNOWN_TEXTS_MAX = 50_000  # whose length and session are remembered, about 8 MB
 
 def index(connection: apsw.Connection, interned: Words, events: Iterable[tuple[int, Event]]) -> None:
     """Make the text of these events, each with its position, findable."""
-    texts: list[Row] = []
+    rows: list[Row] = []
     found: list[tuple[int, list[str]]] = []
+    ids: list[str] = []
+    sessions = interned.numbers["sessions"]
     for position, event in events:
-        text = searchable_text(event)
-        if text is None:
+        if (text := searchable_text(event)) is None:
             continue
         session = event.context.session
-        number = None if session is None else interned.number("sessions", session)
-        found.append((position, words(text)))
-        texts.append((position, number, microseconds(event.at), len(found[-1][1]), event.name == MARK, event.id))
-    if not texts:
+        number = None if session is None else sessions.get(session) or interned.number("sessions", session)
+        said = words(text)
+        found.append((position, said))
+        ids.append(event.id)
+        rows.append((position, number, microseconds(event.at), len(said), event.name == MARK))
+    if not rows:
         return
-    term_number = interned.term_numbers(set().union(*(each for _, each in found))).__getitem__
-    is_mark = "? AND NOT EXISTS (SELECT 1 FROM retractions WHERE retracted = ?)"
-    insert(connection, "texts (position, session, at, length, is_mark)", f"(?, ?, ?, ?, {is_mark})", texts)
+    for place in _retracted(connection, ids):
+        rows[place] = (*rows[place][:-1], False)
+    insert(connection, "texts (position, session, at, length, is_mark)", "(?, ?, ?, ?, ?)", rows)
+    term_number = interned.term_numbers(set(chain.from_iterable(said for _, said in found))).__getitem__
     sqlite_postings.add(
-        connection, ((position, list(filter(None, map(term_number, each)))) for position, each in found)
+        connection, ((position, list(filter(None, map(term_number, said)))) for position, said in found)
     )
+
+
+def _retracted(connection: apsw.Connection, ids: Sequence[str]) -> list[int]:
+    """Which of these events were retracted before they came, by their places."""
+    if not next(iter(connection.execute("SELECT EXISTS (SELECT 1 FROM retractions)")))[0]:
+        return []
+    asked = "SELECT key FROM json_each(?) WHERE value IN (SELECT retracted FROM retractions)"
+    return [place for (place,) in connection.execute(asked, (as_json(ids),))]
 
 
 def clear(connection: apsw.Connection) -> None:
