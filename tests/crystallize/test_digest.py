@@ -490,3 +490,55 @@ def test_a_known_tag_makes_a_mark_weigh_more() -> None:
     assert told("decision", "command") == [first]
     assert told("command", "decision") == [second]
     assert told("anything", "else") == told("", "")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "only the browser never hears of it, and the session cookie is lost",
+        "and the session cookie is lost on every redirect.",
+        "Which loses the session cookie on every redirect.",
+        "The session cookie is lost in two places:",
+        "The session cookie is lost on the way from",
+    ],
+)
+def test_what_goes_on_from_other_words_is_no_statement(part: str) -> None:
+    whole = "The cookie is set on a response that is thrown away."
+
+    digest = extract([Source("m1", part), Source("m2", whole)], budget_tokens=60)
+
+    assert [statement.text for statement in digest.statements] == [whole]
+
+
+def test_a_sentence_is_not_cut_at_a_semicolon_or_before_a_capital() -> None:
+    sentence = "Signing in works again: `login()` attaches the cookie to the redirect; Only tests had another response."
+
+    digest = extract([Source("m1", sentence), Source("m2", "Let me look at that.")], budget_tokens=60)
+
+    assert [statement.text for statement in digest.statements] == [sentence]
+
+
+def test_questions_and_headings_of_a_prompt_are_no_statements() -> None:
+    """What was asked is not what came of it."""
+    prompt = (
+        "Fix the session lifetime of the shop. Is the session lifetime wrong?\n\nFiles to change\n\nauth/session.py"
+    )
+
+    digest = extract(
+        [Source("m1", prompt, ("prompt",)), Source("m2", "The lifetime is right, but nobody renews the session.")],
+        budget_tokens=60,
+    )
+
+    said = [statement.text for statement in digest.statements]
+    assert "Is the session lifetime wrong?" not in said
+    assert "Files to change" not in said
+    assert "The lifetime is right, but nobody renews the session." in said
+
+
+def test_where_no_sentence_has_room_a_clause_of_one_is_told() -> None:
+    """A crystal over one long statement must be smaller than it."""
+    sentence = "Carts are claimed before anything is charged; old databases need a migration that nobody has run yet"
+
+    digest = extract([Source("m1", sentence)], budget_tokens=60)
+
+    assert [statement.text for statement in digest.statements] == [sentence.split("; ")[0]]

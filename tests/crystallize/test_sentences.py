@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mica.crystallize.sentences import split
+from mica.crystallize.sentences import clauses, split
 
 
 @given(text=st.text())
@@ -26,16 +26,20 @@ def test_sentences_stand_in_the_text_in_their_order(text: str) -> None:
         ("A paragraph\n\nand another", ["A paragraph", "and another"]),
         ("Version 1.2.3 fixes e.g. Paths. Done", ["Version 1.2.3 fixes e.g. Paths.", "Done"]),
         ("水晶很好。记忆也好！", ["水晶很好。", "记忆也好！"]),
-        ("Now the engine:\n- first", ["Now the engine", "first"]),
+        ("Now the engine:\n- first", ["Now the engine:", "first"]),
         (":", []),
         ("Short: stays whole", ["Short: stays whole"]),
         (
             "Update the engine with batch logic: Add a chunk utility, batch the execution and remap every index",
-            ["Update the engine with batch logic", "Add a chunk utility, batch the execution and remap every index"],
+            ["Update the engine with batch logic: Add a chunk utility, batch the execution and remap every index"],
         ),
         (
             "Two things must change together: claim the cart before charging, and refuse a second order for a cart.",
             ["Two things must change together: claim the cart before charging, and refuse a second order for a cart."],
+        ),
+        (
+            "The server sets the cookie with every answer of the API; only the browser never hears of it.",
+            ["The server sets the cookie with every answer of the API; only the browser never hears of it."],
         ),
         ("", []),
         (" \n\t \n", []),
@@ -43,3 +47,10 @@ def test_sentences_stand_in_the_text_in_their_order(text: str) -> None:
 )
 def test_a_text_is_parted_where_a_reader_would(text: str, sentences: list[str]) -> None:
     assert list(split(text)) == sentences
+
+
+def test_a_long_sentence_is_counted_by_its_clauses() -> None:
+    text = "Update the engine with batch logic: Add a chunk utility, batch the execution and remap every index"
+
+    assert list(clauses(text)) == text.split(": ")
+    assert list(clauses("Short: stays whole. Now the engine:")) == ["Short: stays whole.", "Now the engine"]

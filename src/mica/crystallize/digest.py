@@ -16,7 +16,15 @@ import msgspec
 
 from mica import tokens
 from mica.crystallize.choose import Candidate, choose, is_said
-from mica.crystallize.roles import is_announcement, is_fragment, is_instruction, is_principle, is_significance
+from mica.crystallize.roles import (
+    is_announcement,
+    is_fragment,
+    is_heading,
+    is_instruction,
+    is_principle,
+    is_question,
+    is_significance,
+)
 from mica.crystallize.salience import KINDS, REQUESTS, Said, Table, Tally, shipped, tally, weigh
 from mica.crystallize.sentences import clauses, split
 from mica.crystallize.topics import topics
@@ -105,6 +113,9 @@ def extract(
     sentences = list(_thoughts(_distinct(lines)))
     source_tokens = sum(count(source.text) for source in sources)
     limit = min(budget_tokens, source_tokens - 1)
+    if all(_cost(said[0], count) > limit for said in sentences):  # no sentence has room: a clause of one may
+        lines = _read(ordered, clauses)
+        sentences = list(_thoughts(_distinct(lines)))
     candidates = [_candidate(said, ordered, count, task) for said in sentences]
     share = 1.0 if all(candidate.is_request for candidate in candidates) else REQUEST_SHARE
     taken = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share))
@@ -196,7 +207,9 @@ def _thoughts(sentences: Iterable[list[Said]]) -> Iterable[list[Said]]:
 
 def _is_thought(said: Said) -> bool:
     named = sum(not unit.isdigit() for unit in said.units)
-    if "prompt" in said.kinds and is_instruction(said.text):
+    if "prompt" in said.kinds and (
+        is_instruction(said.text) or is_question(said.text) or (is_heading(said.text) and not said.is_head)
+    ):
         return False
     return named >= THOUGHT_UNITS_MIN and not is_fragment(said.text) and not is_announcement(said.text)
 

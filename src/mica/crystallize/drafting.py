@@ -53,8 +53,10 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 
     def budget(self, closing: Closing[Mark] | Closing[Crystal]) -> int:
         """How long the crystal may be; always shorter than its sources."""
-        share = MARKS_SHARE if closing.level == "session" else CRYSTALS_SHARE
-        least = min(TOKENS_LEAST, self.tokens // 2)
+        is_session = closing.level == "session"
+        share = MARKS_SHARE if is_session else CRYSTALS_SHARE
+        # Statements stay whole: each level over few of them may only leave one out, or the next would have none.
+        least = min(TOKENS_LEAST, self.tokens // 2 if is_session else self.tokens - 1)
         return min(TOKENS_MAX, max(least, round(self.tokens * share)), self.tokens - 1)
 
 

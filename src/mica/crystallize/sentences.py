@@ -24,24 +24,16 @@ _CLAUSE = re.compile(r"(?<=\w['\")\]`])[:;](?=\s)|(?<=\w)[:;](?=\s)")
 def split(text: str) -> Iterator[str]:
     """The sentences of a text in order, each exactly as it stands there, without the bullet before it.
 
-    A line that goes on in small letters belongs to the line before it. A long sentence is parted at a colon or
-    semicolon where both parts have something to say; but what goes on in small letters after a colon is what the
-    words before it announce, and stays with them. The mark between parts belongs to neither. A colon at the end is
-    left out: what it leads to is another sentence.
+    A line that goes on in small letters belongs to the line before it.
     """
-    for sentence in _whole(text):
-        yield from _clauses(sentence, goes_on=False)
+    for start, end in _paragraphs(text):
+        yield from (sentence for sentence in _sentences(text[start:end]) if sentence.strip(": "))
 
 
 def clauses(text: str) -> Iterator[str]:
-    """The same text in smaller parts, for counting: what a colon announces is a clause by itself."""
-    for sentence in _whole(text):
-        yield from _clauses(sentence, goes_on=True)
-
-
-def _whole(text: str) -> Iterator[str]:
-    for start, end in _paragraphs(text):
-        yield from _sentences(text[start:end])
+    """The same text in smaller parts, for counting: a long sentence is parted at colons and semicolons."""
+    for sentence in split(text):
+        yield from _clauses(sentence)
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
@@ -83,16 +75,14 @@ def _sentences(paragraph: str) -> Iterator[str]:
         yield paragraph[start:]
 
 
-def _clauses(sentence: str, *, goes_on: bool) -> Iterator[str]:
-    """Its parts at colons and semicolons; what a colon announces in small letters only where that is wanted."""
+def _clauses(sentence: str) -> Iterator[str]:
+    """Its parts at colons and semicolons, where both sides have something to say; the mark belongs to neither."""
     start = 0
     if len(sentence.split(maxsplit=LONG_WORDS)) > LONG_WORDS:
         for mark in _CLAUSE.finditer(sentence):
             if _SOME_WORDS.match(sentence, start, mark.start()) and _SOME_WORDS.match(sentence, mark.end()):
-                begins = _after_blanks(sentence, mark.end())
-                if goes_on or mark[0] == ";" or not sentence[begins].islower():
-                    yield sentence[start : mark.start()]
-                    start = begins
+                yield sentence[start : mark.start()]
+                start = _after_blanks(sentence, mark.end())
     if rest := sentence[start:].rstrip(": "):
         yield rest
 
