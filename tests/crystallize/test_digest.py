@@ -541,4 +541,4 @@ def test_where_no_sentence_has_room_a_clause_of_one_is_told() -> None:
 
     digest = extract([Source("m1", sentence)], budget_tokens=60)
 
-    assert [statement.text for statement in digest.statements] == [sentence.split("; ")[0]]
+    assert [statement.text for statement in digest.statements] == [sentence.partition("; ")[0]]
