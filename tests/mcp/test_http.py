@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import PromptsListChanged, ResourceUpdated
 from mcp_types import CallToolResult, Implementation, TextContent
 
-from mica.mcp import http, sse
+from mica.mcp import http, sse, streams
 from mica.mcp.server import BEAT_S
 from mica.mcp.tools import TOOLS
 from mica.memory import Memory
@@ -331,6 +331,19 @@ async def test_no_stream_outlives_its_token(
         assert "resources/updated" not in told_of
         assert (await caller.post("/mcp", **modern("tools/list"))).status_code == 401
     assert [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")] == []
+
+
+async def test_a_quiet_stream_says_that_it_is_alive(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "QUIET_S", 0.01)
+    listen = modern("subscriptions/listen", notifications={"promptsListChanged": True})
+    async with served.caller() as caller, caller.stream("POST", "/mcp", **listen) as answer:
+        lines = answer.aiter_lines()
+        said = [await anext(lines) for _ in range(5)]
+
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert said[0] == "event: message"
+    assert said[1].startswith('data: {"jsonrpc"')
+    assert said[2:] == ["", ": quiet", ""]
 
 
 # -- Progress, cancelling, reading on ---------------------------------------------------------------------------

@@ -411,6 +411,18 @@ async def test_who_comes_from_beyond_the_end_of_the_log_goes_on_from_its_end(
         assert json.loads(await socket.recv())["position"] == 2
 
 
+@pytest.mark.parametrize("path", ["/api/stream", "/api/crystals/stream"])
+async def test_who_asks_only_for_the_head_of_a_stream_gets_it_and_no_more(
+    http: httpx2.AsyncClient, remote: mica.Memory, path: str
+) -> None:
+    """Nothing goes on behind an answer that has no body."""
+    told = await http.head(path)
+
+    assert (told.status_code, told.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
+    listeners = (await http.get("/metrics")).text.partition("\nmica_listeners ")[2].partition("\n")[0]
+    assert listeners == "0"
+
+
 async def test_a_last_id_that_is_none_is_told_by_its_name(http: httpx2.AsyncClient) -> None:
     answer = await http.get("/api/stream", headers={"last-event-id": "abc"})
 

@@ -34,7 +34,7 @@ try:
     from mica.web.house import House
     from mica.web.running import Stopping, alone, bound, run, tend
 except ModuleNotFoundError as missing:
-    needed = ("starlette", "sse_starlette", "uvicorn", "h11", "websockets", "jinja2")
+    needed = ("starlette", "uvicorn", "h11", "websockets", "jinja2")
     if (missing.name or "").partition(".")[0] not in needed:
         raise
     raise InvalidInput(

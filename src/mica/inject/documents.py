@@ -35,6 +35,17 @@ BUNDLES: Mapping[Bundle, Fields] = {
 }
 
 
+EVENTS = "text/event-stream"
+QUIET = b": quiet\n\n"  # a line that says only that the connection is alive
+
+
+def server_sent(data: bytes, *, id: str | int | None = None, event: str | None = None) -> bytes:
+    """One server-sent event. The data must be one line, as JSON is."""
+    named = b"" if event is None else b"event: %b\n" % event.encode()
+    numbered = b"" if id is None else b"id: %b\n" % str(id).encode()
+    return b"%b%bdata: %b\n\n" % (named, numbered, data)
+
+
 def chosen(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
     """The fields of a bundle and a list together; everything when neither is given. Raises InvalidInput."""
     if bundle is not None and bundle not in BUNDLES:

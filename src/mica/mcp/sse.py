@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from urllib.parse import urlencode
 
-from sse_starlette.event import ServerSentEvent
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from mica.inject.documents import server_sent
 from mica.mcp.http import Endpoint, Turned, message_of
 from mica.mcp.streams import streamed
 
@@ -28,8 +28,8 @@ def routes(endpoint: Endpoint, path: str = "/mcp") -> list[BaseRoute]:
             return turned.response()
         asked = {**request.query_params, "session": session.id}
 
-        async def events() -> AsyncIterator[ServerSentEvent]:
-            yield ServerSentEvent(event="endpoint", data=f"{path}/messages?{urlencode(asked)}")
+        async def events() -> AsyncIterator[bytes]:
+            yield server_sent(f"{path}/messages?{urlencode(asked)}".encode(), event="endpoint")
             async for event in session.standing.events():
                 yield event
 

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 
 import msgspec
-from sse_starlette.event import ServerSentEvent
-from sse_starlette.sse import EventSourceResponse
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from mica.inject.documents import EVENTS, QUIET, server_sent
+
 KEPT_MAX = 1_000  # messages of one stream; who was cut off for longer begins anew
-PING_S = 15  # of silence; proxies close a silent connection after a minute
+QUIET_S = 15.0  # of silence; proxies close a silent connection after a minute
 HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 
 
@@ -46,8 +46,8 @@ class Stream:
         rung, self._news = self._news, asyncio.Event()
         rung.set()
 
-    async def read(self, after: int = 0) -> AsyncIterator[tuple[int, Mapping[str, object]]]:
-        """The messages after this number, as they come, until nothing more will."""
+    async def read(self, after: int = 0) -> AsyncIterator[tuple[int, Mapping[str, object] | None]]:
+        """The messages after this number, as they come, until nothing more will; None where it was quiet a while."""
         while True:
             news = self._news
             for number, message in tuple(self._kept):
@@ -57,23 +57,31 @@ class Stream:
             if self._is_over and after >= self._count:
                 return
             if news is self._news:
-                await news.wait()
+                try:
+                    async with asyncio.timeout(QUIET_S):
+                        await news.wait()
+                except TimeoutError:
+                    yield after, None
 
     async def first(self) -> Mapping[str, object] | None:
         """The first message; None when the stream ends without any."""
         async for _, message in self.read():
-            return message
+            if message is not None:
+                return message
         return None
 
-    async def events(self, after: int = 0, *, primed: bool = False) -> AsyncIterator[ServerSentEvent]:
+    async def events(self, after: int = 0, *, primed: bool = False) -> AsyncIterator[bytes]:
         """The same as server-sent events, with ids by which a client can read on."""
         self.is_read = True
         try:
             if primed:
-                yield ServerSentEvent(data="", id=self.id_of(after))
+                yield server_sent(b"", id=self.id_of(after))
             async for number, message in self.read(after):
+                if message is None:
+                    yield QUIET
+                    continue
                 name = self.id_of(number) if self.name else None
-                yield ServerSentEvent(data=msgspec.json.encode(message).decode(), event="message", id=name)
+                yield server_sent(msgspec.json.encode(message), event="message", id=name)
         finally:
             self.is_read = False
 
@@ -81,9 +89,9 @@ class Stream:
         return f"{self.name}/{number}"
 
 
-def streamed(events: AsyncIterator[ServerSentEvent], headers: Mapping[str, str] | None = None) -> EventSourceResponse:
+def streamed(events: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> StreamingResponse:
     """A response that goes on for as long as there are events."""
-    return EventSourceResponse(events, ping=PING_S, headers={**HEADERS, **(headers or {})})
+    return StreamingResponse(events, media_type=EVENTS, headers={**HEADERS, **(headers or {})})
 
 
 class Answer(Response):

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from mica.inject.documents import EVENTS
 from mica.web.operations import JSON, Nothing, Operation, is_list
 from mica.web.problems import MEDIA_TYPE, Problem
 
@@ -20,7 +21,6 @@ SPACE: Schema = {
     "description": "The space that is meant; without it the only one of the token, else the server's own.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200},
 }
-EVENTS = "text/event-stream"
 LAST_ID: Schema = {
     "name": "Last-Event-ID",
     "in": "header",

@@ -15,14 +15,21 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from mica.crystals import Level, crystal_of
 from mica.errors import InvalidInput, MicaError
-from mica.inject.documents import Fields, crystal_document, event_document, event_line
+from mica.inject.documents import (
+    EVENTS,
+    QUIET,
+    Fields,
+    crystal_document,
+    event_document,
+    event_line,
+    server_sent,
+)
 from mica.memory import Memory
 from mica.model import CRYSTAL, Event, EventQuery
 from mica.web.api.events import ResolveAsked
 from mica.web.api.shapes import Position, Which
 from mica.web.asking import memory_of
 from mica.web.live import Tails, Wrap
-from mica.web.openapi import EVENTS
 from mica.web.operations import Operation, asked_of
 from mica.web.problems import Problem, answered, of_error, problem
 
@@ -94,7 +101,7 @@ async def crystal_stream(request: Request) -> Response:
         crystal = crystal_of(event)
         if level is not None and crystal.level != level:
             return f"id: {event.position}\n\n".encode()  # passed over; the position counts all the same
-        return b"event: %b\n%b" % (CRYSTAL.encode(), _sent(event, msgspec.json.encode(crystal_document(crystal))))
+        return server_sent(msgspec.json.encode(crystal_document(crystal)), id=event.position or 0, event=CRYSTAL)
 
     # The fields only tell lines apart that are kept: these are of one level.
     kept: Fields = (f"crystal:{level}",)
@@ -130,6 +137,8 @@ async def _served(
     fields: Fields,
     wrap: Wrap,
 ) -> Response:
+    if request.method == "HEAD":
+        return Response(media_type=EVENTS)  # nobody reads what would go on for ever
     tails: Tails = request.app.state.tails
     tail = tails.of(memory)
     begin = await tail.begin(after)
@@ -140,13 +149,13 @@ async def _served(
         async with aclosing(tail.lines(query, after=begin, fields=fields, wrap=wrap)) as sent:
             with suppress(MicaError):  # the space was closed: the client connects again
                 async for reached, text in sent:
-                    yield text or b"id: %d\n: quiet\n\n" % reached
+                    yield text or b"id: %d\n%b" % (reached, QUIET)
 
     return StreamingResponse(lines(), media_type=EVENTS, headers={"x-accel-buffering": "no"})
 
 
 def _sent(event: Event, line: bytes) -> bytes:
-    return b"id: %d\ndata: %b\n\n" % (event.position or 0, line)
+    return server_sent(line, id=event.position or 0)
 
 
 def _last_id(request: Request, after: int | None) -> int | None:
