@@ -24,7 +24,7 @@ import pytest
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.inject.documents import event_document
 from mica.model import RETRACTED, Appended, Context, Event, EventQuery, Tombstone, writer_named
-from mica.store import encoding, sqlite, sqlite_core, sqlite_query
+from mica.store import encoding, sqlite, sqlite_core, sqlite_query, sqlite_words
 from mica.store.sqlite import SqliteStore
 from mica.store.sqlite_core import SqliteCore
 from mica.store.sqlite_file import APPLICATION_ID, migrations
@@ -159,6 +159,7 @@ def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     """TE-12: memory does not grow with the log, however many names, sessions and contexts there are."""
     monkeypatch.setattr(encoding, "CACHE_ENTRIES_MAX", 100)
     monkeypatch.setattr(sqlite_core, "CACHE_ENTRIES_MAX", 100)
+    monkeypatch.setattr(sqlite_words, "CACHE_ENTRIES_MAX", 100)
     core = SqliteCore(tmp_path / "space.db")
     for first in range(0, 1_000, 20):
         events = [

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import starmap
 from operator import itemgetter
 from pathlib import Path
 
@@ -139,12 +140,12 @@ class SqliteCore:
     def append(self, events: Sequence[Event]) -> Appended:
         fresh: dict[EventId, Event] = {}
         places: dict[EventId, Place] = {}
-        rows: list[Row] = []
+        parents: list[Place | None] = []
         with self._writing():
             keys = [split_id(event.id) for event in events]
             known = self._known(keys)
             writers = self._words.numbers["writers"]  # those of these events among them
-            first = position = self.last_position() + 1
+            first = self.last_position() + 1
             for event, (writer, sequence) in zip(events, keys, strict=True):
                 identifier, above = event.id, event.parent_id
                 parent = None if above is None else places.get(above) or self._place(above)
@@ -152,20 +153,22 @@ class SqliteCore:
                 if identifier not in known and identifier not in fresh:
                     fresh[identifier] = kept = self._outstanding.applied(event)
                     number = writers.get(writer) or self._words.number("writers", writer)
-                    places[identifier] = place = self._new_place(kept, (number, sequence), parent)
-                    rows.append(self._row(kept, place, parent, position))
-                    position += 1
+                    places[identifier] = self._new_place(kept, (number, sequence), parent)
+                    parents.append(parent)
                 elif self._differs(event, fresh.get(identifier)):
                     raise DuplicateEvent(identifier)
-            if rows:
-                insert(self._connection, *_EVENTS, rows)
+            if fresh:
+                # Of what is stored only: a purge took the words of what is a tombstone.
+                self._words.intern_contexts({id(event.context): event.context for event in fresh.values()}.values())
+                each = zip(fresh.values(), places.values(), parents, range(first, first + len(fresh)), strict=True)
+                insert(self._connection, *_EVENTS, list(starmap(self._row, each)))
                 sqlite_texts.index(self._connection, self._words, enumerate(fresh.values(), first))
                 sqlite_crystals.index(self._connection, self.event, enumerate(fresh.values(), first))
-                self._connection.execute("UPDATE space SET last_position = ?", (position - 1,))
+                self._connection.execute("UPDATE space SET last_position = ?", (first + len(fresh) - 1,))
         if len(self._places) + len(places) > CACHE_ENTRIES_MAX:
             self._places.clear()
         self._places |= places  # only now: what a failed commit takes back must not be remembered
-        return Appended(stored=len(rows), repeated=len(events) - len(rows))
+        return Appended(stored=len(fresh), repeated=len(events) - len(fresh))
 
     def event(self, identifier: EventId) -> Event | None:
         with self._reading():

@@ -97,21 +97,34 @@ class Words:
         if (known := self._context_numbers.get(context)) is not None:
             self._last_context = context, known
             return known
-        name = bytes.fromhex(context.id)
-        session = None if context.session is None else self.number("sessions", context.session)
-        given = context.agent, context.user, context.task, context.correlation, labels_text(context)
-        self._connection.execute(
-            """INSERT INTO contexts (id, digest, session, agent, user, task, correlation, labels)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING""",
-            (self._next_number("contexts"), name, session, *given),
-        )
-        if self._connection.changes():
-            number = self._connection.last_insert_rowid()
-        else:
-            number = int(self._one("SELECT id FROM contexts WHERE digest = ?", (name,))[0])
-        remember(self._context_numbers, context, number)
+        self.intern_contexts([context])
+        number = self._context_numbers[context]
         self._last_context = context, number
         return number
+
+    def intern_contexts(self, wanted: Iterable[Context]) -> None:
+        """Know the numbers of these contexts, made if need be: together they cost half of what they do one by one."""
+        unknown = {context: bytes.fromhex(context.id) for context in wanted if context not in self._context_numbers}
+        if not unknown:
+            return
+        asked = as_json([name.hex() for name in unknown.values()])
+        statement = "SELECT digest, id FROM contexts WHERE digest IN (SELECT unhex(value) FROM json_each(?))"
+        known: dict[bytes, int] = dict(iter(self._connection.execute(statement, (asked,))))
+        made = {name: context for context, name in unknown.items() if name not in known}
+        if made:
+            first = max(int(self._one("SELECT coalesce(max(id), 0) FROM contexts", ())[0]), self.highest_number) + 1
+            known.update(zip(made, count(first)))
+            columns = "id, digest, session, agent, user, task, correlation, labels"
+            rows = [self._context_row(known[name], name, context) for name, context in made.items()]
+            insert(self._connection, f"contexts ({columns})", "(?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        if len(self._context_numbers) + len(unknown) > CACHE_ENTRIES_MAX:
+            self._context_numbers.clear()
+        self._context_numbers.update((context, known[name]) for context, name in unknown.items())
+
+    def _context_row(self, number: int, name: bytes, context: Context) -> Row:
+        session = None if context.session is None else self.number("sessions", context.session)
+        given = context.agent, context.user, context.task, context.correlation, labels_text(context)
+        return (number, name, session, *given)
 
     def _next_number(self, table: str) -> int | None:
         """A number that no word of this table had before a purge, which others may remember; None: any new one."""

@@ -679,6 +679,20 @@ class StoreContract(CrystalContract, ReplyContract, TrailContract):
         assert await store.purges() == [kept]
         assert await store.verify() == []
 
+    async def test_what_a_purge_takes_on_arrival_leaves_no_context(self, store: Store) -> None:
+        """U-08: who and where it was is content, too; neither a first nor a repeated append keeps it."""
+        await store.append([build(1), build(2, "event.purged", {"purge": TOLD.purge, "reason": "x"})])
+        before = await store.sizes()
+        kept = Selection(session="s1").kept(at=START_AT + timedelta(seconds=10), told=TOLD)
+        assert kept is not None
+        await store.keep_purge(kept)
+
+        late = [build(n, context=Context(session="s1", agent=f"agent {n}")) for n in (3, 4)]
+        assert await store.append(late) == Appended(stored=2)
+        assert await store.append(late) == Appended(repeated=2)
+
+        assert ((await store.sizes()).contexts, await store.agents()) == (before.contexts, [])
+
     async def test_a_word_that_a_purge_took_can_be_used_again(self, store: Store) -> None:
         """Numbers of interned words are not taken for those of others."""
         context = Context(session="s1", agent="ann")
