@@ -412,14 +412,15 @@ async def test_who_comes_from_beyond_the_end_of_the_log_goes_on_from_its_end(
 
 
 @pytest.mark.parametrize("path", ["/api/stream", "/api/crystals/stream"])
-async def test_who_asks_only_for_the_head_of_a_stream_gets_it_and_no_more(
-    http: httpx2.AsyncClient, remote: mica.Memory, path: str
-) -> None:
+async def test_who_asks_only_for_the_head_of_a_stream_gets_it_and_no_more(tmp_path: Path, path: str) -> None:
     """Nothing goes on behind an answer that has no body."""
-    told = await http.head(path)
+    with web_server_at(tmp_path) as server:
+        headers = {"authorization": f"Bearer {server.token}"}
+        async with httpx2.AsyncClient(base_url=server.base, headers=headers, timeout=HOUR_S) as client:
+            told = await client.head(path)
+            listeners = (await client.get("/metrics")).text.partition("\nmica_listeners ")[2].partition("\n")[0]
 
     assert (told.status_code, told.headers["content-type"].partition(";")[0]) == (200, "text/event-stream")
-    listeners = (await http.get("/metrics")).text.partition("\nmica_listeners ")[2].partition("\n")[0]
     assert listeners == "0"
 
 
