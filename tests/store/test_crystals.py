@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import asyncpg
+import msgspec
 import pytest
 
 import mica
@@ -16,6 +17,7 @@ from mica.inject.documents import event_line
 from mica.model import RETRACTED, EventId, EventQuery
 from mica.settings import Settings
 from mica.store.copying import copy
+from mica.store.deriving import broken_crystals, derived, named_by
 from mica.store.ephemeral import EphemeralStore
 from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
@@ -42,6 +44,20 @@ def told() -> History:
 
 def test_the_tests_know_when_they_begin() -> None:
     assert build(0).at.timestamp() * 1e6 == AT
+
+
+def test_what_nothing_names_need_not_be_remembered() -> None:
+    """A log of a million marks is verified without holding them all."""
+    log = [msgspec.structs.replace(event, position=position) for position, event in enumerate(told(), 1)]
+
+    whole, lean = derived(log), derived(log, named := named_by(log))
+
+    assert log[2].id not in named
+    assert sorted(lean.rows.marks or ()) == sorted(whole.rows.marks or ()) == [1, 2, 3, 6]
+    assert (lean.rows.crystals, lean.rows.sources) == (whole.rows.crystals, whole.rows.sources)
+    assert set(lean.rows.retracted) == set(whole.rows.retracted)
+    assert broken_crystals(lean, whole.rows) == []
+    assert broken_crystals(lean, whole.rows._replace(marks=[1, 2, 6])) != []
 
 
 # -- The laws of a database itself ------------------------------------------------------------------------------

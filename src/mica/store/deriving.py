@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -53,9 +54,14 @@ class Rows(NamedTuple):
 
 
 class Derived:
-    """The crystals of a log whose events are added in their order. What a crystal names must come before it."""
+    """The crystals of a log whose events are added in their order. What a crystal names must come before it.
 
-    def __init__(self) -> None:
+    Of a long log only those marks are remembered that are `named` by something, where somebody knows which they are.
+    """
+
+    def __init__(self, named: Collection[EventId] | None = None) -> None:
+        self._named = named
+        self._unnamed = array("q")  # positions of marks that nothing names
         self.crystals: dict[EventId, Crystal] = {}
         self.superseded: dict[EventId, int] = {}  # and at which position
         self.retracted: dict[EventId, int] = {}  # whether it is there yet or not
@@ -77,8 +83,12 @@ class Derived:
             if told.retracts is not None:
                 self._retract(told.retracts, position)
             return
-        if (fact := fact_of(event)) is not None:
+        if (fact := fact_of(event)) is None:
+            return
+        if self._named is None or fact.level != OF_MARKS or event.id in self._named:
             self._facts[event.id], self._positions[event.id] = fact, position
+        else:
+            self._unnamed.append(position)
 
     def add_stored(self, events: Iterable[Event]) -> None:
         """Apply what events say that were taken when they came. A crystal may have lost what it rested on since."""
@@ -101,11 +111,12 @@ class Derived:
     @property
     def rows(self) -> Rows:
         """What an engine keeps of this."""
-        marks = [
+        marks = array("q", self._unnamed)
+        marks.extend(
             self._positions[identifier]
             for identifier, fact in self._facts.items()
             if fact.level == OF_MARKS and identifier not in self.retracted
-        ]
+        )
         crystals = self.crystals.values()
         sources = [row for crystal in crystals for row in self._sources(crystal)]
         return Rows(list(map(self._row, crystals)), sources, self.retracted, marks)
@@ -159,11 +170,27 @@ class Derived:
         ]
 
 
-def derived(log: Iterable[Event]) -> Derived:
-    """What a whole log says."""
-    found = Derived()
+def derived(log: Iterable[Event], named: Collection[EventId] | None = None) -> Derived:
+    """What a whole log says; with what `named_by` finds in it, a long one in little memory."""
+    found = Derived(named)
     found.add_stored(log)
     return found
+
+
+def named_by(events: Iterable[Event]) -> set[EventId]:
+    """The marks and crystals that crystals, retractions and their tombstones name."""
+    named: set[EventId] = set()
+    for event in events:
+        if event.name == CRYSTAL:
+            named.update(crystal_of(event).sources)
+        elif event.name == RETRACTED:
+            named.add(retracted_by(event))
+        elif event.name == PURGED and (gone := tombstone_of(event).retracts) is not None:
+            named.add(gone)
+    return named
+
+
+NAMING = (CRYSTAL, RETRACTED, PURGED)  # the names of events that name others
 
 
 def broken_crystals(said: Derived, kept: Rows) -> list[str]:
@@ -183,7 +210,7 @@ def broken_crystals(said: Derived, kept: Rows) -> list[str]:
             problems.append(f"a crystal is kept at position {position}, where the log has none; {mend}")
         elif differing:
             problems.append(f"crystal {name} is not kept as its event says, in {differing}; {mend}")
-    if kept.marks is not None:
+    if kept.marks is not None and sorted(kept.marks) != sorted(right.marks or ()):
         problems += [
             f"the mark at position {position} is not findable as the log says; {mend}"
             for position in sorted({*kept.marks} ^ {*(right.marks or ())})

@@ -386,8 +386,11 @@ def grouped(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[in
     return {origin: frozenset(positions) for origin, positions in found.items()}
 
 
-def broken_lineage(events: Iterable[Event]) -> list[str]:
-    """One sentence for every event whose parent is missing or does not fit."""
+def broken_lineage(events: Iterable[Event], parents: Collection[str] | None = None) -> list[str]:
+    """One sentence for every event whose parent is missing or does not fit.
+
+    Of a long log only the `parents` are remembered, where somebody knows which events are some.
+    """
     refs: dict[str, Ref] = {}
     early: list[Event] = []  # children that came before their parents
     problems: list[tuple[int, str]] = []
@@ -399,7 +402,8 @@ def broken_lineage(events: Iterable[Event]) -> list[str]:
             problems.append((event.position or 0, str(error)))
 
     for event in events:
-        refs[event.id] = event.ref
+        if parents is None or event.id in parents:
+            refs[event.id] = event.ref
         if event.parent_id is None or event.parent_id in refs:
             check(event, None if event.parent_id is None else refs[event.parent_id])
         else:

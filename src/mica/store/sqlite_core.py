@@ -49,6 +49,7 @@ from mica.model import (
     utc_now,
 )
 from mica.store import sqlite_crystals, sqlite_query, sqlite_replies, sqlite_texts, sqlite_trails, sqlite_work
+from mica.store.deriving import NAMING, named_by
 from mica.store.encoding import (
     CACHE_ENTRIES_MAX,
     INLINE_BYTES_MAX,
@@ -465,15 +466,20 @@ class SqliteCore:
         problems += self._blocks.problems()
         if problems:
             return problems
-        problems += broken_lineage(self._whole_log())
-        problems += self._missing_positions() + sqlite_texts.stale(self._connection, self._whole_log())
-        return problems + sqlite_crystals.broken(self._connection, self._whole_log())
+        parents: set[EventId] = set()
+        missing = self._missing_positions(parents)
+        problems += broken_lineage(self._whole_log(), parents) + missing
+        problems += sqlite_texts.stale(self._connection, self._whole_log())
+        named = named_by(self.events(EventQuery(names=NAMING, limit=None)))
+        return problems + sqlite_crystals.broken(self._connection, self._whole_log(), named)
 
-    def _missing_positions(self) -> list[str]:
-        """Gaps in the log: positions are given in order and never taken back."""
+    def _missing_positions(self, parents: set[EventId]) -> list[str]:
+        """Gaps in the log: positions are given in order and never taken back. Notes on the way who is a parent."""
         gaps = []
         before = 0
         for event in self._whole_log():
+            if event.parent_id is not None:
+                parents.add(event.parent_id)
             if event.position != before + 1:
                 gaps.append((before + 1, (event.position or 0) - 1))
             before = event.position or 0

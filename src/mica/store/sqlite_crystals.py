@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import apsw
@@ -213,8 +214,8 @@ def bury(connection: apsw.Connection, positions: str) -> None:
     connection.execute("DELETE FROM crystal_sources WHERE crystal IN (SELECT value FROM json_each(?))", (gone,))
 
 
-def broken(connection: apsw.Connection, log: Iterable[Event]) -> list[str]:
-    """Where the rows do not hold what the log says."""
+def broken(connection: apsw.Connection, log: Iterable[Event], named: Collection[EventId]) -> list[str]:
+    """Where the rows do not hold what the log says, of which crystals and retractions have `named` others."""
     crystals = connection.execute(
         "SELECT position, level, period, start_at, end_at, tokens, superseded_by FROM crystals"
     )
@@ -223,9 +224,9 @@ def broken(connection: apsw.Connection, log: Iterable[Event]) -> list[str]:
         [CrystalRow(*row) for row in crystals],
         [SourceRow(*row) for row in sources],
         [row[0] for row in connection.execute("SELECT retracted FROM retractions")],
-        [row[0] for row in connection.execute("SELECT position FROM texts WHERE is_mark")],
+        array("q", (row[0] for row in connection.execute("SELECT position FROM texts WHERE is_mark"))),
     )
-    return broken_crystals(derived(log), rows)
+    return broken_crystals(derived(log, named), rows)
 
 
 @contextmanager
