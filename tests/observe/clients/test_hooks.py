@@ -312,20 +312,21 @@ def test_secrets_are_redacted_on_the_way_in() -> None:
     assert not [event for event in events if secret.encode() in event.body]
 
 
-def test_what_an_agent_was_shown_is_recorded_as_recalled() -> None:
-    """A-18: an offer is recorded, and is never evidence."""
+@pytest.mark.parametrize("held", [{}, {"held_out": True}])
+def test_what_an_agent_was_shown_or_not_is_recorded_as_recalled(held: dict[str, object]) -> None:
+    """A-18, C-54: an offer is recorded, and is never evidence; so is one that was held out."""
     line = Line(
         at=BEGIN,
         client="claude",
         event="SessionStart",
         directory="/p",
         payload={"session_id": "s"},
-        offered={"kind": "session", "receipt": "r1"},
+        offered={"kind": "session", "receipt": "r1", **held},
     )
 
     (shown,) = [event for event in Hearing().take(line, tally=Tally()) if event.name == BRIEFED]
 
-    assert (shown.origin, shown.data) == ("recalled", {"receipt": "r1"})
+    assert (shown.origin, shown.data) == ("recalled", {"receipt": "r1", **held})
 
 
 @pytest.mark.parametrize("held_out", [False, True])

@@ -32,7 +32,7 @@ from mica.observe.clients.touching import Call, Draft, Files, digest
 from mica.observe.spool import Line, Remembered
 from mica.walks import OFFER
 
-BRIEFED = "session.briefed"  # a hook showed a brief, or would have: {"receipt", "held_out"}
+BRIEFED = "session.briefed"  # a hook showed a brief: {"receipt"}; or would have: {"receipt", "held_out": true}
 CHARACTERS_A_TOKEN = 4  # of lines with paths; a hook has no time to count
 REMEMBERED_MAX = 10_000  # of anything, in one session
 
@@ -185,7 +185,7 @@ class Hearing:
     def _offer(self, teller: Teller, line: Line, offered: Mapping[str, object]) -> None:
         """What the agent was shown, or would have been, had it not been held out: recalled, never evidence."""
         is_held_out = offered.get("held_out") is True
-        fields: dict[str, object] = {"receipt": _text(offered, "receipt"), "held_out": is_held_out}
+        fields: dict[str, object] = {"receipt": _text(offered, "receipt")} | ({"held_out": True} if is_held_out else {})
         name = BRIEFED
         if offered.get("kind") == "prompt":
             paths, characters = offered.get("paths"), offered.get("characters")
