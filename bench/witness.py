@@ -373,7 +373,7 @@ async def ask(places: Mapping[int, Path], asked: Sequence[tuple[int, str]]) -> l
                 brief, cost = await timed(memories[marks].brief(query, budget_tokens=BUDGET_TOKENS))
                 results[place].brief.append(cost)
                 results[place] = results[place]._replace(missing=results[place].missing + bool(brief.missing))
-                results[place].lacking.update(brief.missing)
+                results[place].lacking.update(brief.missing.keys())
                 await memories[marks].position()  # what a late source still does must not slow the next brief
     finally:
         for memory in memories.values():
