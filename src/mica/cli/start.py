@@ -165,11 +165,16 @@ async def _look_around(found: Plans, opened: Opened, *, output: Output, is_sampl
     with Bar(found) as bar:
         async with opened(newest.target) as memory:
             importing = asyncio.create_task(bar.run(memory, newest))
-            await asyncio.wait([importing], timeout=EARLY_S)
-            if not importing.done() and not output.as_json:
-                with bar.aside():
-                    await _look(memory, space_name(newest.target) + ", a first look while the import goes on", output)
-            results[space_name(newest.target)] = await importing
+            try:
+                await asyncio.wait([importing], timeout=EARLY_S)
+                if not importing.done() and not output.as_json:
+                    title = space_name(newest.target) + ", a first look while the import goes on"
+                    with bar.aside():
+                        await _look(memory, title, output)
+                results[space_name(newest.target)] = await importing
+            finally:  # whoever stops it waits until nothing uses the space any more
+                importing.cancel()
+                await asyncio.gather(importing, return_exceptions=True)
             for plan in found.plans[1:]:
                 async with opened(plan.target) as other:
                     results[space_name(plan.target)] = await bar.run(other, plan)
