@@ -369,12 +369,16 @@ class EphemeralStore:
         )
         return found[: query.limit]
 
-    async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
+    async def plan(self, kind: str, *, about: str = "", due_at: datetime, only_new: bool = False) -> None:
         self._check_open()
         check_words(kind=kind, about=about)
         check_moment("due_at", due_at)
-        row = self._work.setdefault((kind, about), _Row(due_at))
-        if row.claim is None:
+        row = self._work.get((kind, about))
+        if row is None:
+            self._work[kind, about] = _Row(due_at)
+        elif only_new:
+            return
+        elif row.claim is None:
             row.due_at = min(row.due_at, due_at)
         else:
             row.again_at = min(row.again_at or due_at, due_at)

@@ -566,13 +566,15 @@ class PostgresStore:
 
     # -- Work -------------------------------------------------------------------------------------------------
 
-    async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
+    async def plan(self, kind: str, *, about: str = "", due_at: datetime, only_new: bool = False) -> None:
         check_words(kind=kind, about=about)
         check_moment("due_at", due_at)
 
         async def once() -> None:
             async with self._transaction(WRITE) as connection:
-                await postgres_work.plan(connection, self._number, kind, about, due_at=microseconds(due_at))
+                await postgres_work.plan(
+                    connection, self._number, kind, about, due_at=microseconds(due_at), only_new=only_new
+                )
 
         await self._patiently(once)
 

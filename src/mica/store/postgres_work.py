@@ -10,15 +10,16 @@ from mica.store.postgres_server import Connection
 from mica.store.work import COLUMNS, claim_of, work_of
 
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_SOONER = """UPDATE SET
+    due_at = CASE WHEN planned.claim IS NULL THEN least(planned.due_at, $4) ELSE planned.due_at END,
+    again_at = CASE WHEN planned.claim IS NULL THEN NULL ELSE least(planned.again_at, $4) END"""
 _OF_WORK = ", ".join(f"work.{column}" for column in COLUMNS.split(", "))
 
 
-async def plan(connection: Connection, space: int, kind: str, about: str, *, due_at: int) -> None:
+async def plan(connection: Connection, space: int, kind: str, about: str, *, due_at: int, only_new: bool) -> None:
     await connection.execute(
-        """INSERT INTO work AS planned (space, kind, about, due_at) VALUES ($1, $2, $3, $4)
-        ON CONFLICT (space, kind, about) DO UPDATE SET
-        due_at = CASE WHEN planned.claim IS NULL THEN least(planned.due_at, $4) ELSE planned.due_at END,
-        again_at = CASE WHEN planned.claim IS NULL THEN NULL ELSE least(planned.again_at, $4) END""",
+        f"""INSERT INTO work AS planned (space, kind, about, due_at) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (space, kind, about) DO {"NOTHING" if only_new else _SOONER}""",
         space,
         kind,
         about,

@@ -209,10 +209,11 @@ class Store(Protocol):
     async def replied(self) -> list[str]:
         """The concepts that replies are kept of, in order."""
 
-    async def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
+    async def plan(self, kind: str, *, about: str = "", due_at: datetime, only_new: bool = False) -> None:
         """See to it that this work is done at that time or soon after. Of two plans for the same, the earlier counts.
 
-        Planned while somebody holds it, it is done once more after that.
+        Planned while somebody holds it, it is done once more after that. With `only_new` nothing changes where it is
+        planned or held already.
         """
 
     async def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:

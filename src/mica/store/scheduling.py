@@ -113,4 +113,5 @@ class Scheduler:
     async def _plan(self) -> None:
         known = {work.kind for work in await self._store.work()}
         for kind in self._jobs.keys() - known:
-            await self._store.plan(kind, due_at=self._clock())
+            # Another process may have planned it since, and done it: then it is not due at once again.
+            await self._store.plan(kind, due_at=self._clock(), only_new=True)

@@ -380,11 +380,11 @@ class SqliteCore:
         statement = "SELECT DISTINCT agent FROM contexts WHERE agent IS NOT NULL ORDER BY agent"
         return [row[0] for row in self._rows(statement)]
 
-    def plan(self, kind: str, *, about: str = "", due_at: datetime) -> None:
+    def plan(self, kind: str, *, about: str = "", due_at: datetime, only_new: bool = False) -> None:
         check_words(kind=kind, about=about)
         check_moment("due_at", due_at)
         with self._writing():
-            sqlite_work.plan(self._connection, kind, about, due_at=microseconds(due_at))
+            sqlite_work.plan(self._connection, kind, about, due_at=microseconds(due_at), only_new=only_new)
 
     def claim(self, kinds: Collection[str], *, owner: str, due_by: datetime, lease: timedelta) -> Claim | None:
         check_words(owner=owner)

@@ -13,11 +13,15 @@ from mica.store.work import COLUMNS, claim_of, work_of
 _FREE = "kind IN (SELECT value FROM json_each(?)) AND due_at <= ? AND (claim IS NULL OR held_until <= ?)"
 
 
-def plan(connection: apsw.Connection, kind: str, about: str, *, due_at: int) -> None:
+_SOONER = """UPDATE SET
+    due_at = iif(claim IS NULL, min(due_at, excluded.due_at), due_at),
+    again_at = iif(claim IS NULL, NULL, min(coalesce(again_at, excluded.due_at), excluded.due_at))"""
+
+
+def plan(connection: apsw.Connection, kind: str, about: str, *, due_at: int, only_new: bool) -> None:
     connection.execute(
-        """INSERT INTO work (kind, about, due_at) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET
-        due_at = iif(claim IS NULL, min(due_at, excluded.due_at), due_at),
-        again_at = iif(claim IS NULL, NULL, min(coalesce(again_at, excluded.due_at), excluded.due_at))""",
+        f"""INSERT INTO work (kind, about, due_at) VALUES (?, ?, ?)
+        ON CONFLICT DO {"NOTHING" if only_new else _SOONER}""",
         (kind, about, due_at),
     )
 

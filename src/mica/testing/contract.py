@@ -461,6 +461,17 @@ class StoreContract(CrystalContract, ReplyContract, TrailContract):
 
         assert await store.work() == [Work(kind="age", due_at=START_AT + timedelta(minutes=2))]
 
+    async def test_what_is_planned_already_is_not_planned_by_a_late_first_plan(self, store: Store) -> None:
+        """K-56: who saw no plan, and was slow, does not have done again what another has planned and done since."""
+        await store.plan("age", due_at=START_AT, only_new=True)
+        claim = await store.claim(["age"], owner="a", due_by=START_AT, lease=HOUR)
+        assert claim is not None
+        await store.plan("age", due_at=START_AT, only_new=True)
+        await store.finish(claim, again_at=START_AT + HOUR)
+        await store.plan("age", due_at=START_AT, only_new=True)
+
+        assert await store.work() == [Work(kind="age", due_at=START_AT + HOUR)]
+
     async def test_a_lease_that_has_run_out_can_be_claimed_by_another(self, store: Store) -> None:
         """K-56: a holder that died holds nothing for ever, and one that slept too long is told."""
         await store.plan("age", due_at=START_AT)
