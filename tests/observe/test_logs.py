@@ -358,6 +358,21 @@ async def test_secrets_of_foreign_logs_are_redacted(memory: Memory, tmp_path: Pa
     assert key not in (await memory.event(1)).body.decode()
 
 
+async def test_secrets_under_a_key_of_their_own_are_redacted(memory: Memory, tmp_path: Path) -> None:
+    secrets = {
+        "password": "hunter2" + "secret",
+        "api_key": "abcdefghijklmnop" + "123456",
+        "clientSecret": "w" * 3 + "Zx" * 9,
+    }
+    data = {**secrets, "env": {"AWS_SECRET_ACCESS_KEY": "wJalr" + "XUtnFEMI" * 4}, "user": "ann"}
+
+    await memory.import_log(written(tmp_path, cloud("1", data=data)))
+
+    kept = (await memory.event(1)).body.decode()
+    assert '"user":"ann"' in kept
+    assert not [value for value in (*secrets.values(), "wJalr") if value in kept]
+
+
 # -- CloudEvents ----------------------------------------------------------------------------------------------
 
 

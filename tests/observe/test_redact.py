@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mica.observe.redact import PATTERNS, redact
+from mica.observe.redact import PATTERNS, redact, redact_data
 
 ALPHANUMERIC = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7" * 8
 HEX = "3f9a01c7" * 8
@@ -374,3 +374,69 @@ def test_credentials_typed_on_a_command_line_go(command: str, secret: str) -> No
 )
 def test_names_of_variables_on_a_command_line_stay(command: str) -> None:
     assert redact(command) == command
+
+
+@pytest.mark.parametrize("text", ["password: {}", "the password: {}", "Password:   {}, for the staging site"])
+def test_a_password_after_a_colon_goes_whatever_words_it_holds(text: str) -> None:
+    for value in ("hunter2" + "secret", "my3key" + "words", "s3cret" + "token"):
+        assert redact(text.format(value)) == text.format("[redacted:credential]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["password: reset flow is broken", "password: password2", "password: form.password1", "password: secret_v2"],
+)
+def test_prose_and_code_after_a_colon_stay(text: str) -> None:
+    assert redact(text) == text
+
+
+REDACTED = "[redacted:credential]"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("password", "Password", "DB_PASSWORD", "db-password", "userPassword", "passwd", "passphrase", "smtp_pass"),
+        *("api_key", "apiKey", "X-API-Key", "APIKEY", "client_secret", "clientSecret", "AWS_SECRET_ACCESS_KEY"),
+        *("token", "accessToken", "refresh_token", "private_key", "secretKey", "SECRET_KEY_BASE", "password2"),
+    ],
+)
+def test_a_text_under_a_key_that_names_a_secret_goes(key: str) -> None:
+    assert redact_data({key: VALUE}) == {key: REDACTED}
+    assert redact_data({"deep": [{key: VALUE, "user": "ann"}]}) == {"deep": [{key: REDACTED, "user": "ann"}]}
+    assert redact_data({"env": [{"name": key, "value": VALUE}]}) == {"env": [{"name": key, "value": REDACTED}]}
+
+
+def test_secrets_of_structured_data_need_no_digit() -> None:
+    for data in (
+        {"password": "correct" + "horse"},
+        {"password": "open sesame" + " now"},
+        {"passwords": ["hun" + "ter"]},
+    ):
+        assert REDACTED in str(redact_data(data))
+    assert redact_data({"Authorization": "Basic " + "dXNlcjpwYXNzd29yZA=="}) == {
+        "Authorization": "Basic [redacted:header]"
+    }
+    assert redact_data({"set-cookie": "sid=" + HEX[:16]}) == {"set-cookie": "[redacted:header]"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"errors": {"password": "is too short for you"}, "password": {"type": "string"}},
+        {"password": "required", "token": None, "secret": True, "api_key": 5, "DB_PASSWORD": "${DB_PASSWORD}"},
+        {"tokens": ["understanding", "everything"], "max_tokens": "123456789", "token_type": "authorization_code"},
+        {"secret_name": "database-production-7", "token": "https://auth.example.com/token", "password": "********"},
+        {"pass": "all twelve of them", "PWD": "/home/ann/shop", "keyboard": "qwertz-12345", "monkey": "bananas99"},
+        {"name": "shop", "value": "hunter2" + "hunter2", "cookie": "yes, please", "authorization": "is required"},
+    ],
+)
+def test_structured_data_without_secrets_is_not_touched(data: dict[str, object]) -> None:
+    assert redact_data(data) == data
+
+
+@given(st.recursive(TEXTS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner)))
+def test_redacting_data_twice_changes_nothing_more(data: object) -> None:
+    once = redact_data(data)
+
+    assert redact_data(once) == once

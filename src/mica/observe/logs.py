@@ -45,7 +45,7 @@ from mica.model import (
     writer_named,
 )
 from mica.observe.clients.records import Line, lines
-from mica.observe.redact import redact
+from mica.observe.redact import redact_data
 
 Format: TypeAlias = Literal["mica", "ksi", "flat", "cloudevents"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -438,19 +438,7 @@ def _entry(
 
 
 def _redacted(record: Object) -> Object:
-    return {name: _without_secrets(value) for name, value in record.items()}
-
-
-def _without_secrets(value: object) -> object:
-    match value:
-        case str():
-            return redact(value)
-        case dict():
-            return {name: _without_secrets(inner) for name, inner in value.items()}
-        case list():
-            return [_without_secrets(inner) for inner in value]
-        case _:
-            return value
+    return {name: redact_data(value, key=name) for name, value in record.items()}
 
 
 def _text(record: Object, field: str, *, label: bool = False) -> str | None:

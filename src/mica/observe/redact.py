@@ -7,7 +7,7 @@ changes: redacting twice gives the same text.
 """
 
 import re
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 
 
 class Pattern:
@@ -178,10 +178,21 @@ _ADDRESS = re.compile(r"https?://[^=]*|[.~]{0,2}(?:/[a-z0-9_.-]+)+/?")  # a toke
 _WORDS = re.compile(r"[A-Za-z_.:|&?!*/-]+")  # a type, a name, prose
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _MIXED = re.compile(r"[A-Za-z][0-9]|[0-9][A-Za-z]")
+_TYPED = re.compile(r"(?=[A-Za-z]*[0-9]+[A-Za-z])[A-Za-z0-9]+")  # a digit inside of a word: no name that counts others
 _ABOUT = re.compile(  # words of a text that speaks of passwords
     r"(?i)\b(?:passw(?:or)?ds?|passphrases?|secrets?|tokens?|keys?|enter|your|must|should|required|invalid|wrong|missing"
     r"|please|is|are|for|to)\b"
 )
+
+_SAID_OF = re.compile(
+    r"(?i)true|false|none|null|string|str|text|hidden|masked|empty|optional|expired|changed|reset|unset"
+)
+_SECRET_NAME = re.compile(
+    r"(?P<kind>passw(?:or)?ds?|passphrases?|(?:(?<=_)|^)pass|(?<=_)pwd|^pwd|secrets?|tokens?|credentials?"
+    r"|(?:api|private|secret|access|account|encryption|signing|shared|master)_?keys?)(?:_base)?_?[0-9]{0,2}$"
+)
+_HEADERS = ("authorization", "proxy_authorization", "cookie", "set_cookie")
+KEY_CHARACTERS_MAX = 200  # of a key that can name a secret; a longer one is data
 
 _HINTS = [
     *((hint, number) for number, pattern in enumerate(PATTERNS) for hint in pattern.hints),
@@ -206,6 +217,55 @@ def redact(text: str) -> str:
         if text == before:
             break
     return text
+
+
+def redact_data(value: object, *, key: str = "") -> object:
+    """JSON with every text redacted; one under a key that names a secret, as `clientSecret`, goes as a whole."""
+    match value:
+        case str():
+            return _redact_named(value, key)
+        case dict():
+            name = (
+                value.get("name", value.get("key")) if "value" in value else None
+            )  # as variables and headers are told
+            given = name if isinstance(name, str) else "value"
+            return {
+                each: redact_data(inner, key=given if each == "value" else each if isinstance(each, str) else "")
+                for each, inner in value.items()
+            }
+        case list() | tuple():
+            return [redact_data(inner, key=key) for inner in value]
+        case _:
+            return value
+
+
+def _redact_named(value: str, key: str) -> str:
+    named = _named(key) if 0 < len(key) <= KEY_CHARACTERS_MAX else None
+    if named is None:
+        return redact(value)
+    if named == "header":
+        return redact(f"Cookie: {value}" if "cookie" in key.lower() else f"Authorization: {value}").partition(": ")[2]
+    value = redact(value)
+    is_password = _is_password(named)
+    if named == "pass" or (named.endswith("s") and not is_password):  # all that pass; the tokens of a text
+        can_be_one = bool(_MIXED.search(value)) and not re.search(r"\s", value)
+    elif re.search(r"\s", value):
+        can_be_one = is_password and bool(_MIXED.search(value) or not _ABOUT.search(value))
+    else:
+        can_be_one = not (_ABOUT.fullmatch(value) or _SAID_OF.fullmatch(value))
+    if not can_be_one or _is_harmless(value, at_least=4 if is_password else 8):
+        return value
+    return value if named == "pwd" and value.startswith(("/", "~", ".")) else "[redacted:credential]"
+
+
+@lru_cache(maxsize=4_096)
+def _named(key: str) -> str | None:
+    """Which kind of secret a key names, in any spelling: `client_secret`, `clientSecret`, `CLIENT-SECRET`."""
+    words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower())
+    if words in _HEADERS:
+        return "header"
+    found = _SECRET_NAME.search(words)
+    return None if found is None else found["kind"]
 
 
 def _redact_once(text: str) -> str:
@@ -278,6 +338,8 @@ def _is_code(value: str, *, key: str, gap: str) -> bool:
     if key.isupper() and gap == "=":  # NAME=value, as in an environment file
         return False
     if _is_password(key) and gap in ("=", ":") and re.search("[0-9]", value):  # typed, not programmed
+        return False
+    if _is_password(key) and gap.strip() == ":" and _TYPED.fullmatch(value):  # password: VALUE, in prose
         return False
     return bool(_WORDS.fullmatch(value)) or bool(
         _NAME.fullmatch(value) and re.search("(?i)pass|secret|token|key", value)
