@@ -137,11 +137,18 @@ async def run(
 
     `leaving` is done when it stops, before anybody is waited for: it ends what would go on for ever.
     """
-    server = Serving(app, leaving=leaving)
+
+    async def leave() -> None:
+        work.cancel()
+        await asyncio.wait([work])  # before the spaces are closed: nobody waits for a store that is gone
+        if leaving is not None:
+            await leaving()
+
+    server = Serving(app, leaving=leave)
     stopping.tell(server.stop)
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server.serve([listening]), name="mica-server")
         work = group.create_task(_meanwhile(during, server), name="mica-during")
+        serving = group.create_task(server.serve([listening]), name="mica-server")
         await asyncio.wait([serving])
         work.cancel()
 
@@ -161,6 +168,8 @@ async def tend(house: House) -> None:
 async def _meanwhile(during: Callable[[], Awaitable[None]], server: Serving) -> None:
     try:
         await during()
+    except asyncio.CancelledError:
+        raise  # the server has stopped
     except BaseException:
         server.stop()
         raise
