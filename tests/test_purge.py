@@ -201,6 +201,45 @@ async def test_what_was_purged_is_not_asserted_again(memory: mica.Memory, clock:
     assert await names(memory) == ["log.purged", "mark", "it.happened"]
 
 
+async def test_what_was_purged_is_not_recorded_again_as_told(memory: mica.Memory, clock: HandClock) -> None:
+    """U-08, K-53: a record of what was told is made of what was read before, however new it is."""
+    await memory.purge(value="Ann Lee")
+    clock.move(seconds=1)
+    memory.emit("defrag", {"fragments": [{"text": "see ann_lee"}]}, origin="recalled")
+    memory.emit("prompt.offered", {"text": "Ann Lee"}, origin="recalled")
+    memory.emit("brief", {"text": "JoAnn Lee"}, origin="recalled")
+    memory.emit("it.happened", {"text": "Ann Lee"})
+
+    assert await names(memory) == ["log.purged", "event.purged", "event.purged", "brief", "it.happened"]
+
+
+@pytest.mark.parametrize("by", ["value", "ids"])
+async def test_a_gather_that_began_before_a_purge_brings_nothing_back(
+    memory: mica.Memory, clock: HandClock, by: str
+) -> None:
+    """U-08: its receipt is written after the purge, and rests on what was read before it."""
+    asked, purged = asyncio.Event(), asyncio.Event()
+
+    async def slow(concept: object) -> list[object]:
+        asked.set()
+        await purged.wait()
+        return []
+
+    judged = memory.judge("judgment:code_review:fair", "GROWL", confidence=0.9, reasons=[SECRET])
+    await memory.defrag("judgment:code_review:fair")
+    memory.register("slow", slow, is_live=True)
+    gathering = asyncio.ensure_future(memory.defrag("judgment:code_review:fair"))
+    await asked.wait()
+    await memory.purge(**({"value": SECRET} if by == "value" else {"ids": [judged]}))
+    clock.move(seconds=1)
+    purged.set()
+
+    assert SECRET in (await gathering).injection  # it was read before
+    assert [event.name for event in await memory.events() if SECRET in str(event.data)] == []
+    assert SECRET not in (await memory.defrag("judgment:code_review:fair")).injection
+    assert [event.name for event in await memory.events() if SECRET in str(event.data)] == []
+
+
 @pytest.mark.parametrize(
     "asked",
     [

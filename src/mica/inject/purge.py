@@ -156,15 +156,17 @@ class Purging:
             await self._store.bury(some, told)
 
     async def _bury_late(self, ids: Sequence[EventId], told: Tombstone) -> None:
-        """Crystals that were made of these events while they were being looked for, and what rests on those."""
+        """What was made of these events while they were being looked for: crystals, what rests on those, receipts."""
         gone = set(ids)
         while True:
             latest = await self._store.events(EventQuery(names=(CRYSTAL,), limit=LATEST_CRYSTALS))
             late = [event.id for event in latest if not gone.isdisjoint(crystal_of(event).sources)]
             if not late:
-                return
+                break
             await self._store.bury(late, told)
             gone.update(late)
+        for some in steps([event.id for event in await quoting(self._store, gone)]):
+            await self._store.bury(some, told)
 
     async def _purge_exports(
         self, exports: Iterable[Event], found: Found, *, selection: Selection, told: Tombstone

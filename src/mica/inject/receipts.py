@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from mica.model import Brief, Event, EventId, EventQuery, Passage
+from mica.model import Brief, Event, EventId, EventQuery, Passage, is_id, is_tombstone, tombstone_of
 from mica.observe.redact import redact
 from mica.select.fragments import GATHERED
 from mica.store.protocol import Store
@@ -57,7 +57,23 @@ async def quoting(store: Store, events: Iterable[EventId]) -> list[Event]:
     return [event for event in recorded if any(each in wanted for each in _quoted(event))]
 
 
-def _quoted(receipt: Event) -> Iterator[object]:
+async def bury_late(store: Store, recorded: Iterable[Event]) -> None:
+    """Make tombstones of receipts that were just stored and hold words of purged events: they were read before.
+
+    A purge looks for receipts after its last tombstone, and this for tombstones after storing a receipt: one finds it.
+    """
+    quoted = {event.id: set(_quoted(event)) for event in recorded if event.name in (BRIEF, GATHERED)}
+    stones = {}
+    for each in set().union(*quoted.values()):
+        found = await store.event(EventId(each)) if is_id(each) else None
+        if found is not None and is_tombstone(found):
+            stones[each] = tombstone_of(found)
+    for identifier, sources in quoted.items():
+        if told := next((stones[each] for each in sorted(sources) if each in stones), None):
+            await store.bury([identifier], told)
+
+
+def _quoted(receipt: Event) -> Iterator[str]:
     """The events whose words stand in a receipt."""
     for name in ("passages", "fragments", "lost"):
         said = receipt.data.get(name)

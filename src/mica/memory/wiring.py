@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mica.errors import InvalidInput, StoreError
+from mica.inject.receipts import bury_late
 from mica.llm.embeddings import Encoder
 from mica.model import (
     Appended,
@@ -152,6 +153,8 @@ class Wired:
     async def _append(self, events: Sequence[Event]) -> Appended:
         self._ageing.disturb()
         appended = await self._store.append(events)
+        if self._store.generation:  # something was purged once
+            await bury_late(self._store, events)
         if self._meanings is not None:
             self._meanings.disturb()
         self._bell.ring()

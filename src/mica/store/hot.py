@@ -18,9 +18,9 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from mica.errors import InvalidEvent
-from mica.model import Context, Event, EventId, EventQuery, WriterId, microseconds, name_pattern, split_id
+from mica.model import ORIGINS, Context, Event, EventId, EventQuery, WriterId, microseconds, name_pattern, split_id
 from mica.observe.folding import Folding
-from mica.observe.segment import ERROR, READ_FRAMES, UNREADABLE, Frame, Segment, Stretch
+from mica.observe.segment import ERROR, ORIGIN_MASK, ORIGIN_SHIFT, READ_FRAMES, UNREADABLE, Frame, Segment, Stretch
 from mica.store.matching import matcher
 from mica.store.protocol import Store
 from mica.store.purging import Outstanding
@@ -50,6 +50,10 @@ class _Found(NamedTuple):
     @property
     def event(self) -> Event:
         return self.segment.event(self.place, self.frame)
+
+    @property
+    def is_recalled(self) -> bool:
+        return ORIGINS[self.frame.flags >> ORIGIN_SHIFT & ORIGIN_MASK] == "recalled"
 
 
 class _Chunk:
@@ -131,6 +135,7 @@ class Hot:
         since = -math.inf if query.since is None else microseconds(query.since)
         until = math.inf if query.until is None else microseconds(query.until)
         is_dated = query.since is not None or query.until is not None
+        takes_recalled = self._outstanding.takes_recalled
         latest: list[_Found] = []  # a heap: the oldest of them first
         for chunk in self._chunks(_contexts_of(query) if asks_for_context else None):
             is_full = limit is not None and len(latest) >= limit
@@ -141,7 +146,8 @@ class Hot:
             if is_dated and (chunk.times[1] < since or chunk.times[0] >= until):
                 continue
             for found in chunk.found():
-                if found.at <= self._purged_until:  # it may be a tombstone, to which little fits
+                if found.at <= self._purged_until or (takes_recalled and found.is_recalled):
+                    # It may be a tombstone, to which little fits.
                     is_wanted = fits(self._event(found))
                 else:
                     is_wanted = fits_head(found) and (query.text is None or fits(found.event))

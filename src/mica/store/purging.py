@@ -2,7 +2,9 @@
 
 A purge chooses events by a `Selection`. Those that are stored become tombstones. Others may still be on their way, in
 the segments of another process or on another machine; for them the store keeps the purge, and its append turns them
-into tombstones when they arrive. A kept `Purge` holds no text that it was asked by, only salted digests.
+into tombstones when they arrive. What mica tells is made of what it read, maybe before the purge: a record of it that
+says a purged value is taken whenever it was written. A kept `Purge` holds no text that it was asked by, only salted
+digests.
 """
 
 from __future__ import annotations
@@ -154,7 +156,8 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
 
         `said` are the strings of the event, for whoever asks several purges.
         """
-        if event.at > self.at or event.id == self.told.purge or not _is_between(event, self.since, self.until):
+        is_late = event.at > self.at and not (self.is_of_value and is_recalled(event))
+        if is_late or event.id == self.told.purge or not _is_between(event, self.since, self.until):
             return False
         named = [
             (wanted, getattr(event.context, name))
@@ -179,7 +182,10 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outstanding:
-    """The purges that a store keeps, as its append applies them. Events newer than all of them cost one comparison."""
+    """The purges that a store keeps, as its append applies them.
+
+    Events newer than all of them cost one comparison, unless they record what was told.
+    """
 
     def __init__(self, purges: Iterable[Purge] = ()) -> None:
         distinct = {purge.told.purge: purge for purge in purges}
@@ -188,9 +194,16 @@ class Outstanding:
         self._values = [purge for purge in self.purges if purge.is_of_value]
         self._has_values = any(purge.value is not None for purge in self.purges)
 
+    @property
+    def takes_recalled(self) -> bool:
+        """Whether records of what was told are looked through, however new they are."""
+        return bool(self._values)
+
     def applied(self, event: Event) -> Event:
         """The event, or its tombstone when a purge took it before it arrived."""
-        if self.latest is None or event.at > self.latest or is_tombstone(event):
+        if self.latest is None or is_tombstone(event):
+            return event
+        if event.at > self.latest and not (self.takes_recalled and is_recalled(event)):
             return event
         said = [Said(text) for text in _strings(event)] if self._has_values else None
         taken = next((purge for purge in self.purges if purge.fits(event, said)), None)
@@ -202,6 +215,11 @@ class Outstanding:
             return None
         said = Said(text)
         return next((purge for purge in self._values if purge.is_in(said)), None)
+
+
+def is_recalled(event: Event) -> bool:
+    """Whether it records what was told again: its words were said, and read, before."""
+    return event.origin == "recalled"
 
 
 def may_stand_for(stored: Event, event: Event) -> bool:
