@@ -23,6 +23,7 @@ from mica.select.collecting import Collected, Degraded
 from mica.select.fragments import PHI_INV, Concept, Declared, Fragment, Value
 from mica.select.judgments import JUDGED, judgment_data
 from mica.settings import Settings
+from mica.store.hot import Reads
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
 
@@ -236,6 +237,64 @@ async def test_a_retracted_judgment_is_told_by_nothing_any_more(memory: Memory, 
     assert (await memory.event(wrong.id)).data["verdict"] == "GROWL"  # the log keeps what was said
     with pytest.raises(InvalidInput, match="retracted already"):
         await memory.retract(wrong.id, reason="again")
+
+
+async def test_a_retracted_judgment_does_not_stand_in_for_a_late_answer(memory: Memory) -> None:
+    """C-15, C-17: an old reply may, one that was taken back may not."""
+    wrong = memory.judge(CONCEPT, "GROWL", confidence=0.9)
+    assert "GROWL" in (await memory.defrag(CONCEPT)).injection
+    memory._collecting_parts.own[0]._reads = _Hung()
+
+    await memory.retract(wrong.id, reason="it was the wrong branch")
+    answer = await memory.defrag(CONCEPT, deadline_s=0.2)
+
+    assert "GROWL" not in answer.injection
+    assert (answer.degraded, list(answer.missing)) == ((), ["judgments"])
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_a_retracted_judgment_does_not_stand_in_elsewhere(
+    request: pytest.FixtureRequest, tmp_path: Path, home: Settings, engine: str
+) -> None:
+    """C-15: what another process was told before is not taken over after it was taken back."""
+    target = tmp_path / "space.db" if engine == "sqlite" else request.getfixturevalue("server").address()
+    async with mica.open(target, settings=home) as memory:
+        wrong = memory.judge(CONCEPT, "GROWL", confidence=0.9)
+        assert "GROWL" in (await memory.defrag(CONCEPT)).injection
+        await memory._collecting_parts.replies.close()  # saves it
+        memory._collecting_parts.own[0]._reads = _Hung()
+        await memory.retract(wrong.id, reason="it was the wrong branch")
+    async with mica.open(target, settings=home) as other:
+        other._collecting_parts.own[0]._reads = hung = _Hung()
+
+        answer = await other.defrag(CONCEPT, deadline_s=1)
+
+        assert hung.is_asked
+        assert "GROWL" not in answer.injection
+        assert (answer.degraded, list(answer.missing)) == ((), ["judgments"])
+
+
+class _Hung:
+    """Reads of a store that does not answer."""
+
+    is_asked = False
+
+    async def __call__(self) -> Reads:
+        self.is_asked = True
+        never: asyncio.Future[Reads] = asyncio.get_running_loop().create_future()
+        return await never
+
+
+async def test_why_says_that_something_was_retracted(memory: Memory) -> None:
+    """C-15"""
+    mark, wrong = memory.mark("The port is 8080"), memory.judge(CONCEPT, "GROWL", confidence=0.9)
+    stands = memory.judge(CONCEPT, "WAG", confidence=0.9)
+    for each in (mark, wrong):
+        await memory.retract(each.id, reason="it was the wrong branch")
+
+    told = [(await memory.why(each.id))[0].retracted for each in (mark, wrong, stands)]
+
+    assert told == ["it was the wrong branch", "it was the wrong branch", None]
 
 
 async def test_a_judgment_is_known_however_many_came_after_it(memory: Memory) -> None:

@@ -37,6 +37,8 @@ async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> 
     def for_people(console: Console) -> None:
         for each in found:
             console.print(f"[bold]{escape(each.name)}[/] [dim]{local(each.at)}[/] {escape(one_line(each.text, WIDTH))}")
+            if each.retracted is not None:
+                console.print(f"  [yellow]retracted:[/] {escape(each.retracted)}", soft_wrap=True)
             for line in each.because:
                 score = "" if line.score is None else f", score {line.score:.2f}, {line.tokens} tokens"
                 offered = f" [dim]({line.source}{score})[/]" if line.source else ""

@@ -11,9 +11,10 @@ import msgspec
 from mica.crystals import Crystal, crystal_of
 from mica.inject.gathered import line
 from mica.inject.receipts import BRIEF, CONFLICTS
-from mica.model import CRYSTAL, Event, EventId, EventQuery, is_tombstone
+from mica.model import CRYSTAL, RETRACTED, Event, EventId, EventQuery, is_tombstone
 from mica.select.cohere import Origin, Stated
 from mica.select.fragments import GATHERED
+from mica.select.judgments import JUDGMENT_RETRACTED
 from mica.store.protocol import Store
 from mica.words import words
 
@@ -57,6 +58,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # what was asked, or what it says
     because: tuple[Because, ...]
     missing: dict[str, str] = {}  # of a brief: what it could not tell, and why
+    retracted: str | None = None  # the reason, when it does not hold any more
 
 
 class _Passage(msgspec.Struct):
@@ -108,9 +110,19 @@ async def why(store: Store, event: Event) -> Why:
         return _why(event, receipt.query, because, missing=receipt.missing)
     if event.name == CRYSTAL:
         crystal = crystal_of(event)
-        return _why(event, crystal.text, [await _because(store, *said) for said in _statements(crystal)])
-    led = [event, *await store.ancestors(event.id)][:STEPS_MAX]
-    return _why(event, _text(event), [Because(text=_text(each), evidence=(_evidence(each),)) for each in led])
+        found = _why(event, crystal.text, [await _because(store, *said) for said in _statements(crystal)])
+    else:
+        led = [event, *await store.ancestors(event.id)][:STEPS_MAX]
+        found = _why(event, _text(event), [Because(text=_text(each), evidence=(_evidence(each),)) for each in led])
+    return msgspec.structs.replace(found, retracted=await _retracted(store, event))
+
+
+async def _retracted(store: Store, event: Event) -> str | None:
+    """Why this does not hold any more; None while it does."""
+    for each in await store.events(EventQuery(names=(RETRACTED, JUDGMENT_RETRACTED), limit=None)):
+        if event.id in (each.data.get("mark"), each.data.get("judgment")):
+            return str(each.data.get("reason", ""))
+    return None
 
 
 def _receipt(event: Event) -> _Receipt | None:

@@ -2,13 +2,14 @@
 
 A reply is fresh until its age runs out, or until an event says that it is old; the event always wins (K-24). An old
 one is kept too: it is better than nothing when its source does not answer, and whoever is shown it is told its age.
+What a source of ours stated and somebody took back is not kept: nobody is shown that again, however old it is called.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -18,11 +19,14 @@ from itertools import takewhile
 import msgspec
 
 from mica.errors import InvalidInput, MicaError
-from mica.model import Reply, name_pattern, split_id
+from mica.model import RETRACTED, Reply, name_pattern, split_id
 from mica.select.changes import Change, Changes
 from mica.select.fragments import GATHERED, PHI_INV, Concept, Declared, Fragment, covers
+from mica.select.judgments import JUDGMENT_RETRACTED
 from mica.store.protocol import Store
 from mica.store.purging import PURGE
+from mica.teachings import WITHDRAWN
+from mica.trails import SUSPENDED
 
 REPLIES_MAX = 2_000  # kept in a process
 CHARACTERS_MAX = 16_000_000  # of all their texts
@@ -49,6 +53,9 @@ TRIGGERS = {
     "session.ended": "judgment:*",
     "quality.degraded": "*",
 }
+
+# After these, what was stated does not hold, and is not only old.
+TAKEN_BACK = (RETRACTED, JUDGMENT_RETRACTED, WITHDRAWN, SUSPENDED)
 
 
 def ttl_s(declared: Declared, concept: Concept) -> float:
@@ -132,9 +139,14 @@ class Replies:
         self._notes.append((change, pattern))
         for key in self._named(pattern) if pattern else list(self._kept):
             kept, declared = self._kept.get(key), self._declared.get(key[0])
-            if kept is None or declared is None or kept.is_old or kept.tick >= change.tick:
+            if kept is None or declared is None or kept.tick >= change.tick:
                 continue
-            if _touches(change, pattern, declared, key[1]):
+            if not _touches(change, pattern, declared, key[1]):
+                continue
+            if _is_taken_back(change.event.name, declared):
+                self._drop(key)
+                self._unsaved.pop(key, None)
+            elif not kept.is_old:
                 self._kept[key] = msgspec.structs.replace(kept, is_old=True)
 
     def _named(self, pattern: str) -> list[Key]:
@@ -174,10 +186,13 @@ class Replies:
 
     def is_changed(self, declared: Declared, concept: Concept, *, since: int) -> bool:
         """Whether something happened after a tick that makes what a source says of a concept old, or may have."""
-        later = takewhile(lambda note: note[0].tick > since, reversed(self._notes))
-        return since < self._unnoted_tick or any(
-            _touches(change, pattern, declared, concept) for change, pattern in later
-        )
+        return since < self._unnoted_tick or any(self._touching(declared, concept, since=since))
+
+    def _touching(self, declared: Declared, concept: Concept, *, since: int) -> Iterator[str]:
+        """The names of what happened after a tick and makes what a source says of a concept old, the latest first."""
+        for change, pattern in takewhile(lambda note: note[0].tick > since, reversed(self._notes)):
+            if _touches(change, pattern, declared, concept):
+                yield change.event.name
 
     # -- Replies
 
@@ -207,8 +222,12 @@ class Replies:
         known = self._kept.get(key)
         if kept.tick < self._forgotten or (known is not None and known.tick > kept.tick):
             return
-        if self.is_changed(declared, concept, since=kept.tick):
-            kept = msgspec.structs.replace(kept, is_old=True)  # it happened while the source was asked
+        if self.is_changed(declared, concept, since=kept.tick):  # it happened while the source was asked
+            since = self._touching(declared, concept, since=kept.tick)
+            names = TAKEN_BACK if kept.tick < self._unnoted_tick else since
+            if any(_is_taken_back(name, declared) for name in names):
+                return
+            kept = msgspec.structs.replace(kept, is_old=True)
         self._put(key, kept)
         if ttl_s(declared, concept) > 0 and len(self._unsaved) < UNSAVED_MAX:
             body = msgspec.json.encode(_Body(kept.fragments, kept.missing))
@@ -238,14 +257,15 @@ class Replies:
             if known is not None and known.at >= reply.at:
                 continue
             is_known = self.changes is not None and await self.changes.reach(reply.position)
-            is_old = (
-                not is_known
-                or reply.position < self._unnoted_position
-                or any(
-                    change.position > reply.position and _touches(change, pattern, declared, concept)
-                    for change, pattern in self._notes
-                )
-            )
+            is_known = is_known and reply.position >= self._unnoted_position
+            since = [
+                change.event.name
+                for change, pattern in self._notes
+                if change.position > reply.position and _touches(change, pattern, declared, concept)
+            ]
+            if any(_is_taken_back(name, declared) for name in (since if is_known else TAKEN_BACK)):
+                continue
+            is_old = not is_known or bool(since)
             with suppress(msgspec.DecodeError, MicaError):  # of another version: it is asked for again
                 body = msgspec.json.decode(reply.body, type=_Body)
                 kept = Kept(
@@ -305,6 +325,11 @@ def fingerprint(declared: Declared) -> str:
 
 def _characters(kept: Kept) -> int:
     return sum([each.characters for each in kept.fragments])
+
+
+def _is_taken_back(name: str, declared: Declared) -> bool:
+    """Whether an event of this name says that something of what this source states does not hold."""
+    return name in TAKEN_BACK and any(name_pattern(each).fullmatch(name) for each in declared.invalidated_by)
 
 
 def _touches(change: Change, pattern: str, declared: Declared, concept: Concept) -> bool:
