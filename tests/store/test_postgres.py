@@ -363,6 +363,12 @@ async def test_a_space_keeps_its_id_and_is_shared_by_all_who_name_it(server: Ser
     await again.close()
 
 
+@pytest.mark.parametrize("host", [".", "a..b", "x" * 64])
+async def test_a_host_that_is_none_is_told_in_one_line(host: str) -> None:
+    with pytest.raises(StoreUnavailable, match=f"'{re.escape(host)}' is no host; give"):
+        await PostgresStore.open(f"postgresql://nobody:x@/mica?host={host}")
+
+
 def test_an_address_is_shown_without_its_password() -> None:
     parsed = parse_address("postgresql://ann:s%40cret@db.example.org:5433/shop?sslmode=require&space=a b", space="x")
     assert str(parsed) == "postgresql://ann@db.example.org:5433/shop?space=a+b"

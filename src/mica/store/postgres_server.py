@@ -311,6 +311,12 @@ def translated(address: Address) -> Iterator[None]:
         if isinstance(error, ValueError):
             raise  # a value of ours that no column can hold: a mistake here, not of the server
         raise StoreUnavailable(f"the connection to {where} was lost ({error}); try again") from error
+    except UnicodeError as error:  # what looks a host up says this of a name that has an empty part, or a long one
+        if "idna" not in str(error):
+            raise
+        raise StoreUnavailable(
+            f"{address.host!r} is no host; give a name, an address or the path of a socket"
+        ) from error
     except OSError as error:
         raise StoreUnavailable(f"{where} does not answer ({error}); is it running?") from error
     except asyncpg.PostgresError as error:
