@@ -321,6 +321,13 @@ def test_a_judgment_that_is_none_is_refused(wrong: dict[str, object], said: str)
         judgment_data(Concept.parse(CONCEPT), **(whole | wrong))  # type: ignore[arg-type]  # the fault itself
 
 
+async def test_what_is_no_concept_is_not_judged(memory: Memory) -> None:
+    for wrong in (5, None, "domain", ["a:b:c"]):
+        with pytest.raises(InvalidInput, match="is not a concept; name it domain:type:id"):
+            memory.judge(wrong, "GROWL", confidence=0.5)  # type: ignore[arg-type]  # the fault itself
+    assert await memory.judgments() == []
+
+
 async def test_secrets_do_not_get_into_a_judgment(memory: Memory) -> None:
     secret = "ghp_" + "a1B2" * 9
 

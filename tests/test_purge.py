@@ -138,6 +138,7 @@ NOBODY = "00000000000000000000000000-0000000000000001"
         ({"value": "key", "reason": " "}, "has to have 1 to 200 characters"),
         ({"value": "key", "reason": "x" * 201}, "has to have 1 to 200 characters"),
         ({"ids": ["nonsense"]}, "'nonsense' is not an event id"),
+        ({"ids": "12"}, r"ids is '12', one text; give several, as ids=\['12'\]"),
         ({"value": 5}, "the value to purge is 5, which is no text"),
         ({"session": b"s1"}, "which is no text"),
         ({"since": "yesterday"}, "since is 'yesterday', which is no time"),

@@ -412,10 +412,16 @@ def name_pattern(pattern: str) -> re.Pattern[str]:
     )
 
 
+def check_several(field: str, given: object) -> None:
+    """Raise InvalidInput when one text is given where several things are asked for: its letters would be taken."""
+    if isinstance(given, str | bytes):
+        raise InvalidInput(f"{field} is {given!r:.80}, one text; give several, as {field}=[{given!r:.80}]")
+
+
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which events to read. Every given field must hold; the latest `limit` are returned, oldest first.
 
-    Raises InvalidInput for a time without a zone or a negative limit.
+    Raises InvalidInput for what is no text, no list of patterns, no time with a zone, or no limit.
     """
 
     session: str | None = None
@@ -429,11 +435,20 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = 100
 
     def __post_init__(self) -> None:
-        for at in (self.since, self.until):
+        check_several("names", self.names)
+        for pattern in self.names:
+            if not isinstance(pattern, str):
+                raise InvalidInput(f"names hold {pattern!r:.80}, which is no pattern; give texts, as 'file.*'")
+        for field, text in (("session", self.session), ("agent", self.agent), ("user", self.user), ("text", self.text)):
+            if text is not None and not isinstance(text, str):
+                raise InvalidInput(f"{field} is {text!r:.80}, which is no text")
+        for field, at in (("since", self.since), ("until", self.until)):
+            if at is not None and not isinstance(at, datetime):
+                raise InvalidInput(f"{field} is {at!r:.80}, which is no time; give an aware datetime")
             if at is not None and at.tzinfo is None:
                 raise InvalidInput(f"{at.isoformat()} has no time zone; use an aware datetime")
-        if self.limit is not None and self.limit < 0:
-            raise InvalidInput(f"a limit of {self.limit} is not possible; give 0 or more, or None for all")
+        if self.limit is not None and (not isinstance(self.limit, int) or self.limit < 0):
+            raise InvalidInput(f"a limit of {self.limit!r:.80} is not possible; give 0 or more, or None for all")
 
 
 class Appended(msgspec.Struct, frozen=True):

@@ -137,7 +137,7 @@ async def test_replay_keeps_the_recorded_pace(memory: Memory, clock: HandClock) 
     assert watch.slept == [0.5]
 
 
-@pytest.mark.parametrize("speed", [0, -1, float("inf"), float("nan")])
+@pytest.mark.parametrize("speed", [0, -1, float("inf"), float("nan"), "x"])
 async def test_a_speed_that_is_none_is_refused(memory: Memory, speed: float) -> None:
     event = await memory.event(memory.emit("x"))
     with pytest.raises(InvalidInput, match="replayed at"):

@@ -9,7 +9,7 @@ import pytest
 
 import mica
 from mica.errors import InvalidInput
-from mica.model import Context
+from mica.model import Context, EventQuery
 from mica.select import search as searching
 from mica.select.finding import collapsed, find
 from mica.select.search import Filters, search
@@ -116,6 +116,29 @@ async def test_times_of_a_filter_may_be_phrases(home: Settings) -> None:
             await memory.search("release", since="soon")
         with pytest.raises(InvalidInput, match="no time zone"):
             await memory.search("release", since=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"names": "file.*"}, r"names is 'file\.\*', one text; give several, as names=\['file\.\*'\]"),
+        ({"names": [5]}, "names hold 5, which is no pattern"),
+        ({"since": "yesterday"}, "since is 'yesterday', which is no time; give an aware datetime"),
+        ({"until": 5}, "until is 5, which is no time"),
+        ({"session": 5}, "session is 5, which is no text"),
+        ({"limit": "10"}, "a limit of '10' is not possible"),
+        ({"limit": -1}, "a limit of -1 is not possible"),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused(asked: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        EventQuery(**asked)  # type: ignore[arg-type]  # the fault itself
+
+
+async def test_one_text_is_not_taken_for_several(home: Settings) -> None:
+    async with mica.open(":memory:", settings=home) as memory:
+        with pytest.raises(InvalidInput, match="kinds is 'age', one text"):
+            await memory.tick("age")
 
 
 async def test_a_space_in_a_file_answers_after_it_was_closed(home: Settings, tmp_path: Path) -> None:

@@ -152,7 +152,8 @@ class Briefing(Gathering):
             raise InvalidInput(f"a brief cannot be made within {deadline_s} seconds; give more than 0")
         given = [concept] if isinstance(concept, str | Concept) else concept
         concepts = [
-            Concept.parse(each) if isinstance(each, str) else each for each in (*self._settings.brief.concepts, *given)
+            each if isinstance(each, Concept) else Concept.parse(each)
+            for each in (*self._settings.brief.concepts, *given)
         ]
         asked = _Asked(
             query=query,

@@ -27,6 +27,7 @@ from mica.model import (
     EventId,
     EventQuery,
     Mark,
+    check_several,
     mark_of,
 )
 from mica.observe.redact import redact
@@ -134,6 +135,8 @@ class Crystallizing(Reading):
         is superseded. Without a period it is of the session of the current block, and of all marks of that session
         that no other crystal covers.
         """
+        check_several("sources", sources)
+        check_several("topics", topics)
         await self._stored()
         if period is None:
             if level != "session" or (session := self.here.context.session) is None:

@@ -85,7 +85,7 @@ class Gathering(Sourcing):
         """
         from mica.select.judgments import judgment_data
 
-        about = Concept.parse(concept) if isinstance(concept, str) else concept
+        about = concept if isinstance(concept, Concept) else Concept.parse(concept)
         data = judgment_data(about, verdict, confidence=confidence, reasons=reasons)
         self._check_asserted(str(data["text"]))
         return self.emit(JUDGED, data, parent=parent, context=context, origin=origin, at=at)
@@ -94,7 +94,7 @@ class Gathering(Sourcing):
         """The latest judgments that were not retracted, of all or about one concept, oldest first."""
         from mica.select.judgments import judgments
 
-        about = Concept.parse(concept) if isinstance(concept, str) else concept
+        about = concept if concept is None or isinstance(concept, Concept) else Concept.parse(concept)
         return await judgments(await self._reads(), concept=about, limit=limit)
 
     async def retract(self, reference: Reference, *, reason: str) -> EventId:
@@ -136,7 +136,7 @@ class Gathering(Sourcing):
         given. Sources that fail, hang or lie cost only their own say: `missing` names them, `degraded` those that are
         answered for by what they said earlier. Nothing of theirs is raised. Each call records one event.
         """
-        about = Concept.parse(concept) if isinstance(concept, str) else concept
+        about = concept if isinstance(concept, Concept) else Concept.parse(concept)
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
         check_budget("gathered text", budget_tokens)
         if deadline_s is not None and not 0 < deadline_s < math.inf:
@@ -159,7 +159,7 @@ class Gathering(Sourcing):
 
         given = [concept] if isinstance(concept, str | Concept) else concept
         named = [*given, *self._settings.brief.concepts]
-        concepts = [Concept.parse(each) if isinstance(each, str) else each for each in named]
+        concepts = [each if isinstance(each, Concept) else Concept.parse(each) for each in named]
         if concepts and self._collecting.sources:
             await self.sources.prepare(concepts)
 
@@ -229,7 +229,7 @@ class Gathering(Sourcing):
         """
         from mica.select.sources.health import TESTED
 
-        about = Concept.parse(concept) if isinstance(concept, str) else concept
+        about = concept if isinstance(concept, Concept) else Concept.parse(concept)
         known = self._collecting
         tested = await self.sources.test(name, about, now=self._clock(), among=known.sources)
         if not tested.error:

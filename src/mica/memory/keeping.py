@@ -17,6 +17,7 @@ from mica.model import (
     Event,
     Ref,
     Work,
+    check_several,
 )
 from mica.observe.leftovers import backlog, closed_in, damaged_in
 from mica.select.references import Reference
@@ -90,6 +91,7 @@ class Keeping(Briefing):
         asked by. Cut off in the middle, some events are purged and the others are as they were; calling it again goes
         on. Raises InvalidInput when nothing is selected and UnknownEvent for an id that is not here.
         """
+        check_several("ids", ids)
         await self._ingest_spools()
         published = () if dry_run else await self.trails.publications()
         await (self._stored() if dry_run else self._folding.clear())

@@ -19,6 +19,7 @@ from mica.model import (
     Clock,
     Event,
     EventId,
+    check_several,
     event_id,
     new_writer,
     utc_now,
@@ -209,6 +210,7 @@ class Wired:
 
     async def tick(self, kinds: Collection[str] | None = None) -> list[Ran]:
         """Do what is due in this space and nobody else does; returns what was done."""
+        check_several("kinds", kinds)
         await self._stored()
         return await self._scheduler.tick(kinds)
 

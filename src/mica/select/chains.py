@@ -110,8 +110,10 @@ def since(event: Event, chain: Iterable[Event]) -> list[Event]:
 
 
 def check_speed(speed: float | None) -> None:
-    if speed is not None and not 0 < speed < float("inf"):
-        raise InvalidInput(f"a run cannot be replayed at {speed} times its speed; give more than 0, or none at all")
+    if speed is None:
+        return
+    if isinstance(speed, bool) or not isinstance(speed, int | float) or not 0 < speed < float("inf"):
+        raise InvalidInput(f"a run cannot be replayed at {speed!r} times its speed; give more than 0, or none at all")
 
 
 def _numbered(run: Iterable[Event]) -> dict[str, int]:
