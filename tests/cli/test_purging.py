@@ -61,6 +61,22 @@ def test_it_shows_what_would_go(shell: Shell) -> None:
     assert residue(shell.store.parent, [SECRET])
 
 
+def test_it_shows_in_which_spellings_a_value_was_found(shell: Shell) -> None:
+    """Issue 4: purging a value finds its other spellings, and a person sees them before agreeing."""
+    other = SECRET.lower().replace("-", " ")
+    assert shell.run("mark", f"said: {other}").exit_code == 0
+
+    shown = shell.run("purge", "--value", SECRET, "--dry-run")
+    told = json.loads(shell.run("purge", "--value", SECRET, "--dry-run", "--json").stdout)
+    hidden = shell.run("purge", "--ask-value", "--dry-run", "--json", input=SECRET)
+    done = json.loads(shell.run("purge", "--value", SECRET, "--yes", "--json").stdout)
+
+    assert f"written '{other}' ×1, '{SECRET}' ×1" in shown.stdout
+    assert told["spellings"] == {other: 1, SECRET: 1}
+    assert SECRET not in hidden.stdout and other not in hidden.stdout
+    assert (done["events"], done["spellings"]) == (2, {})
+
+
 def test_it_purges_and_tells(shell: Shell) -> None:
     """K-53, U-08, TE-16: also from exports; the event is shown as purged, with the reason."""
     file = shell.store.parent / "export.jsonl"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -22,12 +23,17 @@ from mica.store.purging import BY_HAND, Purged
 from mica.store.retention import OFF
 
 SESSIONS_SHOWN = 5
+SPELLINGS_SHOWN = 10
 MASK = "***"  # in place of a value that is not to be shown
 
 
 @click.command()
 @click.argument("references", metavar="[ID]…", nargs=-1)
-@click.option("--value", metavar="TEXT", help="Holding this text, as it is written, in data, name or context.")
+@click.option(
+    "--value",
+    metavar="TEXT",
+    help="Holding this text in data, name or context; from 4 letters on in any spelling, as User-ID for user_id.",
+)
 @click.option(
     "--ask-value",
     is_flag=True,
@@ -70,7 +76,6 @@ async def purge(
         if value is not None:
             raise click.UsageError("give --value or --ask-value, not both")
         value = _asked_value()
-    hidden = value if ask_value else None
 
     async def purged(*, dry_run: bool) -> Purged:
         return await memory.purge(
@@ -86,6 +91,7 @@ async def purge(
         )
 
     found = await purged(dry_run=True)
+    hidden = _hiding(value or "", found) if ask_value else None
     is_tried = dry_run or not (found.events or yes)  # where nothing fits there is nothing to ask
     if not is_tried and not yes:
         _show_found(Console(stderr=True, highlight=False, emoji=False), found, hidden=hidden)
@@ -100,6 +106,7 @@ async def purge(
         "names": done.names,
         "sessions": done.sessions,
         "first": event_documents(done.first),
+        "spellings": done.spellings if hidden is None else {},
         "record": done.record,
         "stands": done.stands,
         "exports": done.exports,
@@ -129,11 +136,17 @@ def _asked_value() -> str:
     return value
 
 
-def _masked(document: object, hidden: str) -> object:
-    """A document without this text."""
+def _hiding(value: str, found: Purged) -> re.Pattern[str]:
+    """What finds a value that is not to be shown, however it is spelled."""
+    spellings = sorted({value, *found.spellings}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, spellings)))
+
+
+def _masked(document: object, hidden: re.Pattern[str]) -> object:
+    """A document without what is to be hidden."""
     match document:
         case str():
-            return document.replace(hidden, MASK)
+            return hidden.sub(MASK, document)
         case dict():
             return {_masked(key, hidden): _masked(value, hidden) for key, value in document.items()}
         case list():
@@ -142,17 +155,22 @@ def _masked(document: object, hidden: str) -> object:
             return document
 
 
-def _show_found(console: Console, found: Purged, *, hidden: str | None, may_stand: bool = False) -> None:
+def _show_found(console: Console, found: Purged, *, hidden: re.Pattern[str] | None, may_stand: bool = False) -> None:
     """What would go, without the text that is to be hidden."""
 
     def shown(text: str) -> str:
-        return text if hidden is None else text.replace(hidden, MASK)
+        return text if hidden is None else hidden.sub(MASK, text)
 
     if not found.events:
         console.print(f"no event fits{'; with --yes the purge stands for what arrives later' if may_stand else ''}")
         return
     names = ", ".join(f"{shown(name)} ×{number:,}" for name, number in found.names.items())
     console.print(escape(f"{counted(found.events, 'event')}: {one_line(names, 500)}"))
+    if hidden is None and len(found.spellings) > 1:
+        written = [f"{one_line(each, 60)!r} ×{number:,}" for each, number in found.spellings.items()]
+        more = len(written) - SPELLINGS_SHOWN
+        said = f"  written {', '.join(written[:SPELLINGS_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"
+        console.print(escape(said), soft_wrap=True)
     for event in found.first:
         # What an event says may be cut in the middle of the text, so that only all of it hides the text.
         line = event_text(event, console.width - 40) if hidden is None else f"{event.number} {local(event.at)}"

@@ -105,6 +105,7 @@ class Purging:
         return msgspec.structs.replace(
             _purged(found),
             first=(),
+            spellings={},
             record=told.purge,
             stands=kept is not None,
             exports=rewritten,
@@ -255,4 +256,11 @@ def _check_reason(reason: str, selection: Selection) -> None:
 
 
 def _purged(found: Found) -> Purged:
-    return Purged(events=len(found.ids), ids=found.ids, names=found.names, sessions=found.sessions, first=found.first)
+    return Purged(
+        events=len(found.ids),
+        ids=found.ids,
+        names=found.names,
+        sessions=found.sessions,
+        first=found.first,
+        spellings=found.spellings,
+    )

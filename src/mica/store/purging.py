@@ -249,6 +249,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[str, int]  # how many of each name
     sessions: tuple[str, ...]
     first: tuple[Event, ...]  # a few of them, oldest first
+    spellings: dict[str, int] = {}  # how a value is written in them, and in how many, most first
 
 
 async def find(store: Readable, selection: Selection) -> Found:
@@ -257,13 +258,20 @@ async def find(store: Readable, selection: Selection) -> Found:
     names: Counter[str] = Counter()
     sessions: set[str] = set()
     first: list[Event] = []
+    spellings: Counter[str] = Counter()
     async for events in fitting(store, selection):
+        for event in events if selection.value is not None else ():
+            spellings.update(_spellings(event, selection.value or ""))
         ids += [event.id for event in events]
         names.update(event.name for event in events)
         sessions.update(event.context.session for event in events if event.context.session is not None)
         first = sorted([*first, *events], key=lambda event: (event.at, event.position or 0))[:FIRST_EVENTS]
     return Found(
-        ids=tuple(ids), names=dict(sorted(names.items())), sessions=tuple(sorted(sessions)), first=tuple(first)
+        ids=tuple(ids),
+        names=dict(sorted(names.items())),
+        sessions=tuple(sorted(sessions)),
+        first=tuple(first),
+        spellings=dict(sorted(spellings.items(), key=lambda each: (-each[1], each[0]))),
     )
 
 
@@ -365,6 +373,28 @@ def _contains(event: Event, value: str) -> bool:
     return any(value in text or spelled in Spelled(text).parts(len(spelled)) for text in _strings(event))
 
 
+def _spellings(event: Event, value: str) -> set[str]:
+    """How a value is written in an event that holds it."""
+    letters = Spelled(value).letters
+    found: set[str] = set()
+    for text in _strings(event):
+        if value in text:
+            found.add(value)
+        if len(letters) < SPELLED_LETTERS_MIN:
+            continue
+        written = unicodedata.normalize("NFKC", text)
+        words = [(word.start(), word.end(), word[0].casefold()) for word in _LETTERS.finditer(written)]
+        for number, (start, *_) in enumerate(words):
+            length, last = 0, number
+            while last < len(words) and length < len(letters) and letters.startswith(words[last][2], length):
+                length += len(words[last][2])
+                last += 1
+            if length == len(letters):
+                found.add(written[start : words[last - 1][1]])
+    # Signs around a value belong to no word, so its own words are not another spelling of it.
+    return {each for each in found if each == value or each not in value or value not in found}
+
+
 def _strings(event: Event, unless_without: bytes = b"") -> Iterator[str]:
     """Every string of an event. Its data is left out when it cannot contain these bytes."""
     yield event.name
@@ -408,6 +438,7 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[str, int]  # how many events had which name
     sessions: tuple[str, ...]
     first: tuple[Event, ...]  # the oldest, for a person to recognise them; empty when they are gone
+    spellings: dict[str, int] = {}  # how the value is written in them, and in how many; empty when they are gone
     record: EventId | None = None  # the event that records the purge; None when it was only tried
     stands: bool = False  # it is kept, for what happened before it and arrives later
     exports: tuple[str, ...] = ()  # files that were rewritten, also those of commands
