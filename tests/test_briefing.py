@@ -303,6 +303,38 @@ async def test_a_brief_of_the_past_says_what_would_have_been_said_then(memory: M
     }
 
 
+async def test_a_brief_of_the_past_tells_conflicts_and_gaps_too(memory: Memory, clock: HandClock) -> None:
+    """C-35: as they were told then; what was not recorded of them is named."""
+
+    async def down(concept: object) -> list[object]:
+        raise RuntimeError("down")
+
+    memory.sources.add(State("one", {"port": 8080}, rank=10))
+    memory.sources.add(State("two", {"port": 9090}, rank=20))
+    memory.register("three", down)
+    then = await memory.brief(concept=CONCEPT)
+    clock.move(minutes=1)
+    back = await memory.brief(concept=CONCEPT, at=clock())
+
+    assert len(then.conflicts) == 1
+    assert "missing: three" in then.text
+    assert (back.text, back.conflicts, back.missing, back.coherence) == (
+        then.text,
+        then.conflicts,
+        then.missing,
+        then.coherence,
+    )
+
+    for number in range(4):
+        memory.sources.add(State(f"other{number}", {"port": number}, rank=30))
+    await memory.brief(concept=CONCEPT)
+    clock.move(minutes=1)
+    more = await memory.brief(concept=CONCEPT, at=clock())
+
+    assert len(more.conflicts) == 3
+    assert more.missing[CONCEPT] == "2 more conflicts were found then and not recorded"
+
+
 async def test_what_came_late_was_not_known_before_it_came(memory: Memory, clock: HandClock, tmp_path: Path) -> None:
     """C-35: neither a mark with an earlier time of its own nor an imported transcript, though both happened before."""
     memory.mark("The login cookie is set before the redirect", tags=("gotcha",))

@@ -97,6 +97,14 @@ def receipt(answer: Defragged) -> dict[str, object]:
                 "source": each.source,
                 "origins": [[origin.source, origin.locator] for origin in each.origins],
                 "sources": each.sources,
+                "conflict": {
+                    "key": each.key,
+                    "text": shortened(each.text, LINE_TOKENS),
+                    "confidence": each.confidence,
+                    "at": each.at,
+                    "against": each.against,
+                    "reason": each.reason,
+                },
             }
             for each in _lost(answer.fragments, answer.conflicts)
         ],

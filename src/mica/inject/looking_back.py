@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
-from mica.inject.composing import passage
-from mica.model import EventId, EventQuery, Passage
-from mica.select.cohere import Origin, Stated
+from mica.inject.composing import Account
+from mica.model import EventId, EventQuery
+from mica.select.cohere import Coherent, Conflict, Origin, Stated
+from mica.select.collecting import Collected, Degraded
 from mica.select.fragments import GATHERED, Concept
 from mica.store.protocol import Store
 
 RECEIPTS_MAX = 2_000  # the latest before a time, among which one of a concept is looked for
+NOBODY = "nobody had gathered it by then, and other systems cannot be asked about the past"
 
 
 class _Fragment(msgspec.Struct):
@@ -26,33 +27,81 @@ class _Fragment(msgspec.Struct):
     sources: tuple[EventId, ...] = ()
 
 
+class _Conflict(msgspec.Struct):
+    key: str
+    text: str
+    confidence: float
+    at: datetime
+    against: str
+    reason: str
+
+
+class _Lost(msgspec.Struct):
+    source: str
+    origins: tuple[tuple[str, str], ...] = ()
+    sources: tuple[EventId, ...] = ()
+    conflict: _Conflict | None = None  # receipts of earlier versions have only its line
+
+
 class _Gathered(msgspec.Struct):
     concept: str
     fragments: tuple[_Fragment, ...]
+    coherence: float | None = None
+    conflicts: int = 0
+    lost: tuple[_Lost, ...] = ()
+    missing: dict[str, str] = {}
+    degraded: tuple[Degraded, ...] = ()
+    left_out: int = 0
 
 
-async def gathered_before(past: Store, concept: Concept) -> tuple[list[Passage], str]:
-    """What was stated of a concept when it was last gathered, and why that may be nothing."""
+async def gathered_before(past: Store, concept: Concept) -> Account:
+    """What was stated of a concept when it was last gathered, as far as that was recorded; the rest is missing."""
     for event in reversed(await past.events(EventQuery(names=(GATHERED,), limit=RECEIPTS_MAX))):
         try:
             told = msgspec.convert(event.data, _Gathered)
         except msgspec.ValidationError:
             continue  # somebody else's event of this name
         if told.concept == str(concept):
-            return list(_passages(concept, told.fragments)), ""
-    return [], "nobody had gathered it by then, and other systems cannot be asked about the past"
+            return _account(concept, told)
+    return Account(concept=concept, collected=Collected(missing={str(concept): NOBODY}), coherent=Coherent())
 
 
-def _passages(concept: Concept, fragments: Iterable[_Fragment]) -> Iterable[Passage]:
-    for each in fragments:
-        origins = tuple(Origin(source, locator) for source, locator in each.origins)
-        stated = Stated(
-            key=each.key,
-            text=each.text,
-            confidence=each.confidence,
-            at=each.at,
-            source=each.source,
-            origins=origins,
-            sources=each.sources,
-        )
-        yield passage(concept, stated)
+def _account(concept: Concept, told: _Gathered) -> Account:
+    lost = [conflict for each in told.lost if (conflict := _conflict(each)) is not None]
+    unknown = [("statement", told.left_out), ("conflict", told.conflicts - len(lost))]
+    unrecorded = " and ".join(f"{count} more {noun}{'s' if count != 1 else ''}" for noun, count in unknown if count > 0)
+    gaps = {str(concept): f"{unrecorded} were found then and not recorded"} if unrecorded else {}
+    return Account(
+        concept=concept,
+        collected=Collected(missing=told.missing | gaps, degraded=told.degraded),
+        coherent=Coherent(
+            fragments=tuple(map(_stated, told.fragments)), conflicts=tuple(lost), coherence=told.coherence
+        ),
+    )
+
+
+def _stated(fragment: _Fragment) -> Stated:
+    return Stated(
+        key=fragment.key,
+        text=fragment.text,
+        confidence=fragment.confidence,
+        at=fragment.at,
+        source=fragment.source,
+        origins=_origins(fragment.origins),
+        sources=fragment.sources,
+    )
+
+
+def _conflict(lost: _Lost) -> Conflict | None:
+    if lost.conflict is None:
+        return None
+    return Conflict(
+        **msgspec.structs.asdict(lost.conflict),
+        source=lost.source,
+        origins=_origins(lost.origins),
+        sources=lost.sources,
+    )
+
+
+def _origins(told: tuple[tuple[str, str], ...]) -> tuple[Origin, ...]:
+    return tuple(Origin(source, locator) for source, locator in told)

@@ -225,12 +225,8 @@ class Briefing(Gathering):
         question = self._question(asked, at, store=past, meaning_s=None)
         sources: list[Source] = [Marks(past), Crystals(past), Files(past), Teachings(past)]
         gathered = await gather(sources, question, deadline_s=PAST_S)
-        passages, missing = list(gathered.passages), gathered.missing | question.missing
-        for concept in asked.concepts:
-            stated, reason = await gathered_before(past, concept)
-            passages += stated
-            missing |= {str(concept): reason} if reason else {}
-        return _composed(asked, passages, (), missing=missing)
+        accounts = [await gathered_before(past, concept) for concept in asked.concepts]
+        return _composed(asked, gathered.passages, accounts, missing=gathered.missing | question.missing)
 
     def _question(self, asked: _Asked, now: datetime, *, store: Store, meaning_s: float | None) -> Question:
         return Question(
