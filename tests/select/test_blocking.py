@@ -36,7 +36,7 @@ async def test_what_the_work_raises_reaches_the_caller() -> None:
 
 async def test_a_hung_source_is_given_no_more_threads_and_others_go_on() -> None:
     """K-27: a hung source costs nothing but itself, also where it has every thread of the pool."""
-    pool = Pool(threads_max=2, per_source_max=2)
+    pool = Pool(idle_max=2, per_source_max=2)
     release = threading.Event()
     hung = [asyncio.ensure_future(pool.run("hung", release.wait)) for _ in range(2)]
     await asyncio.sleep(0)
@@ -55,9 +55,26 @@ async def test_a_hung_source_is_given_no_more_threads_and_others_go_on() -> None
     pool.close()
 
 
+async def test_no_source_waits_for_others_however_many_hang() -> None:
+    """K-27: while somebody still waits for those, too; afterwards only a few threads are kept."""
+    pool = Pool(idle_max=2, per_source_max=2)
+    release = threading.Event()
+    before = threading.active_count()
+    hung = [asyncio.ensure_future(pool.run(f"hung{number}", release.wait)) for number in range(40) for _ in range(2)]
+    await asyncio.sleep(0)
+
+    assert await pool.run("app", lambda: 42) == 42
+
+    release.set()
+    assert all(await asyncio.gather(*hung))
+    while threading.active_count() > before + 2:
+        await pool.run("app", lambda: True)
+    pool.close()
+
+
 async def test_calls_of_a_busy_source_wait_for_their_turn() -> None:
     """K-27: twenty questions at once, and no more than two threads."""
-    pool = Pool(threads_max=8, per_source_max=2)
+    pool = Pool(per_source_max=2)
     together, most = 0, 0
     lock = threading.Lock()
     meet = threading.Barrier(2)
@@ -87,7 +104,7 @@ async def test_a_call_that_ends_its_iteration_wrongly_is_an_error() -> None:
 
 
 async def test_who_is_cancelled_leaves_at_once_and_the_pool_stays_bounded() -> None:
-    pool = Pool(threads_max=2, per_source_max=2)
+    pool = Pool(idle_max=2, per_source_max=2)
     release = threading.Event()
     waiting = asyncio.ensure_future(pool.run("hung", release.wait))
     await asyncio.sleep(0)

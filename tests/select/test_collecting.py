@@ -101,6 +101,28 @@ async def test_a_hung_source_costs_only_its_own_say(memory: Memory) -> None:
     assert "- missing: hung (no answer within 200 ms)" in answer.injection
 
 
+async def test_many_hung_sources_silence_none_that_answers(home: Settings) -> None:
+    """TC-03, C-09: nor are they cancelled early, or blamed for it, however often they are asked."""
+    release = threading.Event()
+
+    def hang(concept: object) -> None:
+        release.wait()
+
+    async with mica.open(":memory:", settings=home) as memory:
+        for number in range(12):
+            memory.register(f"hung{number}", hang)
+        good = Told("good")
+        memory.sources.add(good)
+        memory.register("thread", lambda concept: [{"key": "k", "text": "here in time"}])
+        first = await memory.defrag(CONCEPT, deadline_s=1)
+        later = [await memory.defrag(f"a:b:{number}", deadline_s=0.02) for number in range(FAILURES_MAX)]
+        reasons = {reason for answer in (first, *later) for name, reason in answer.missing.items() if "hung" in name}
+        release.set()
+
+    assert {each.source for each in first.fragments} == {"good", "thread"}
+    assert {reason for reason in reasons if "no answer within" not in reason} == set()
+
+
 async def test_each_source_has_its_share_of_the_time(memory: Memory) -> None:
     slow = Told("slow", time_share=0.5)
     slow.gate.clear()

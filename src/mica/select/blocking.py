@@ -1,8 +1,8 @@
-"""Threads for sources that block: few, and a hung one costs nothing but itself.
+"""Threads for sources that block: few for each, and a hung one costs nothing but itself.
 
 The threads are daemons: one that hangs in a driver for ever does not keep the process from ending. A source may hold
-a few of them at once; its other calls wait for their turn. Calls that nobody waits for any more and that do not come
-back are told of: their source is not asked again, and other sources are given threads in place of theirs.
+a few of them at once; its other calls wait for their turn, and never for another source. Calls that nobody waits for
+any more and that do not come back are told of: their source is not asked again.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from mica.errors import SourceFailed
 
 R = TypeVar("R")
 
-THREADS_MAX = 8  # of one pool; sources wait for disks and sockets, not for a core
-PER_SOURCE_MAX = 4  # of those, so that a busy source leaves room for the others
+IDLE_MAX = 8  # threads that are kept for the next calls; others end with theirs
+PER_SOURCE_MAX = 4  # calls at once; sources wait for disks and sockets, not for a core
 Work = Callable[[], None]
 
 
 class Pool:
-    """A bounded number of threads, started when they are needed. Used from one event loop."""
+    """A bounded number of threads for each source, started when they are needed. Used from one event loop."""
 
-    def __init__(self, threads_max: int = THREADS_MAX, *, per_source_max: int = PER_SOURCE_MAX) -> None:
-        self._threads_max = threads_max
+    def __init__(self, *, idle_max: int = IDLE_MAX, per_source_max: int = PER_SOURCE_MAX) -> None:
+        self._idle_max = idle_max
         self._per_source_max = per_source_max
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._threads = 0
-        self._calls = 0  # that wait for a thread or have one
+        self._calls = 0  # each with a thread
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._left: Counter[str] = Counter()  # calls of each source that nobody waits for, and that have not come back
         self._is_closed = False
@@ -96,16 +96,14 @@ class Pool:
             if not is_back:
                 is_left = True
                 self._left[source] += 1
-                self._fit()
             raise
 
     def _fit(self) -> None:
-        """Start threads that calls wait for, one more for each that hangs; end those that are not needed for that."""
-        most = self._threads_max + self._left.total()
-        while self._threads < min(self._calls, most) and not self._is_closed:
+        """Start a thread for each call that has none; end those beyond what is kept for the next."""
+        while self._threads < self._calls and not self._is_closed:
             self._threads += 1
             threading.Thread(target=self._work, name="mica-source", daemon=True).start()
-        while self._threads > most:
+        while self._threads > max(self._calls, self._idle_max):
             self._threads -= 1
             self._queue.put(None)
 

@@ -65,7 +65,7 @@ class Collecting:
         self._breakers: dict[str, Breaker] = {}
         self._flights: dict[tuple[str, Concept], tuple[asyncio.Task[Kept], int]] = {}  # the latest, with its tick
         self._flying: set[asyncio.Task[Kept]] = set()
-        self._late = 0
+        self._late: set[asyncio.Task[Kept]] = set()
         self._of_store = Breaker(time.monotonic)
 
     @property
@@ -220,15 +220,17 @@ class Collecting:
                     late[name] = f"no answer within {window_s * share * 1000:.0f} ms"
         for name, reason in late.items():
             self._breakers[name].failed(reason)
-            if self._late >= LATE_MAX:
+            if waiting[name].done() or waiting[name] in self._late:
+                continue
+            if len(self._late) >= LATE_MAX:
                 waiting[name].cancel()
-            elif not waiting[name].done():
-                self._late += 1
-                waiting[name].add_done_callback(self._landed_late)
+            else:
+                self._goes_on(waiting[name])
         return late
 
-    def _landed_late(self, _: asyncio.Task[Kept]) -> None:
-        self._late -= 1
+    def _goes_on(self, flight: asyncio.Task[Kept]) -> None:
+        self._late.add(flight)
+        flight.add_done_callback(self._late.discard)
 
     def _flight(self, declared: Declared, concept: Concept) -> asyncio.Task[Kept] | None:
         """Who asks the same already; None where something happened since that its answer may not know of (K-24)."""
@@ -238,9 +240,9 @@ class Collecting:
     def _ask_ahead(self, source: FragmentSource, concept: Concept) -> None:
         """Ask before the reply is too old, while nobody waits."""
         name = source.declared.name
-        if self._flight(source.declared, concept) is None and self._late < LATE_MAX and self._breakers[name].allows():
-            self._late += 1
-            self._fly(source, concept).add_done_callback(self._landed_late)
+        is_room = len(self._late) < LATE_MAX
+        if self._flight(source.declared, concept) is None and is_room and self._breakers[name].allows():
+            self._goes_on(self._fly(source, concept))
 
     def _fly(self, source: FragmentSource, concept: Concept) -> asyncio.Task[Kept]:
         name = source.declared.name
@@ -272,7 +274,10 @@ class Collecting:
             breaker.failed(reason)
             raise SourceFailed(name, reason) from error
         except asyncio.CancelledError:
-            breaker.failed("it was cancelled")
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                breaker.left()  # by us: that says nothing of it
+            else:
+                breaker.failed("it was cancelled")
             raise
         except (Exception, SystemExit) as error:
             breaker.failed(_told(error))
