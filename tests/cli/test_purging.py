@@ -73,7 +73,8 @@ def test_it_shows_in_which_spellings_a_value_was_found(shell: Shell) -> None:
 
     assert f"written '{other}' ×1, '{SECRET}' ×1" in shown.stdout
     assert told["spellings"] == {other: 1, SECRET: 1}
-    assert SECRET not in hidden.stdout and other not in hidden.stdout
+    assert SECRET not in hidden.stdout
+    assert other not in hidden.stdout
     assert (done["events"], done["spellings"]) == (2, {})
 
 

@@ -85,7 +85,7 @@ async def test_who_has_it_already_is_not_sent_it_again(client: httpx2.AsyncClien
 async def test_nothing_is_purged_before_exactly_that_was_confirmed(client: httpx2.AsyncClient) -> None:
     await client.post("/api/marks", json={"text": "We called it hunter2", "session": "s1"})
     tried = (await client.post("/api/purge", json={"value": "hunter2"})).json()
-    assert (tried["events"], tried["record"]) == (1, None)
+    assert (tried["events"], tried["record"], tried["spellings"]) == (1, None, {"hunter2": 1})
 
     await client.post("/api/marks", json={"text": "hunter2 again", "session": "s1"})
     other = await client.post("/api/purge", json={"value": "hunter2", "confirm": tried["confirm"]})

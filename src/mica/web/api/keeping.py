@@ -104,6 +104,7 @@ class PurgeOut(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...]
     names: dict[str, int]
     sessions: tuple[str, ...]
+    spellings: dict[str, int]  # how the value is written in them, and in how many; empty when they are gone
     first: list[EventOut]
     record: str | None
     stands: bool
