@@ -633,6 +633,33 @@ def test_a_mark_that_the_store_cannot_take_is_said_to_be_kept(terminal: Terminal
         assert [row["data"]["text"] for row in rows] == ["one", "two"]
 
 
+def test_doctor_names_what_cannot_be_written(terminal: Terminal) -> None:
+    """A store that takes nothing is not healthy, however whole it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        store = Path(folder) / "space.db"
+        command = [sys.executable, "-c", UNPRIVILEGED, "doctor", "--json", "--store", str(store)]
+        variables = os.environ | terminal.variables | {"HOME": folder}
+        said = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+        document = json.loads(said.stdout[said.stdout.index("{") :])
+        assert document["healthy"] is False
+        assert document["problems"][0].startswith(f"{store} cannot be written, so that nothing new is kept: check")
+
+
+def test_doctor_says_where_a_space_would_live(terminal: Terminal, tmp_path: Path) -> None:
+    document = terminal.json("doctor")
+    assert isinstance(document, dict)
+    assert (document["healthy"], document["exists"]) == (True, False)
+    assert document["store"].endswith(".db")
+    assert "(made by what is first written)" in terminal.run("doctor").stdout
+
+    (tmp_path / "file").touch()
+    said = terminal.run("doctor", MICA_HOME=str(tmp_path / "file" / "home"))
+    assert "1 problem" in said.stdout
+    assert f"{tmp_path / 'file'} cannot be written" in said.stdout
+
+
 def test_a_mark_is_kept_while_the_server_is_away(terminal: Terminal, server: Server) -> None:
     """U-04, TE-03"""
     store = ["--store", server.address()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import sys
 from datetime import timedelta
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.observing import hook_failures
-from mica.cli.output import Output, Span, json_option, memory_command
+from mica.cli.output import Output, Span, json_option, memory_command, target
 from mica.cli.planning import planned, usual_places
 from mica.inject.lines import counted, local, one_line, size
 from mica.memory import Memory
@@ -23,7 +24,7 @@ from mica.model import Event, EventQuery, utc_now
 from mica.observe.spool import Spools, hooks_folder
 from mica.settings import load_settings
 from mica.store.opening import prepare as prepare_server
-from mica.store.space import shown, space_of
+from mica.store.space import is_address, shown, space_of
 
 SOURCES_S = 2.0  # for all declared sources together to say that they are there
 FAILED_LATELY = timedelta(days=1)  # work that failed before was done since, or fails again
@@ -40,7 +41,11 @@ async def doctor(memory: Memory, output: Output) -> None:
     waiting = await memory.unread(_transcripts_of(memory.location))
     waiting_events, waiting_bytes = await memory.backlog()
     unread = await memory.without_vector()
-    problems = await memory.verify() + memory.damaged
+    given = click.get_current_context().params
+    place = target(load_settings(), given.get("store"), given.get("space"))
+    is_there = memory.location != ":memory:" or str(place) == ":memory:"  # reading makes no space
+    location = memory.location if is_there else shown(place)
+    problems = await memory.verify() + memory.damaged + _unwritable(place, memory.store.segments)
     failed = await memory.events(EventQuery(names=("job.failed",), since=utc_now() - FAILED_LATELY, limit=1))
     advice = [*problems, *map(_failure, failed)]
     if waiting_events:
@@ -66,7 +71,8 @@ async def doctor(memory: Memory, output: Output) -> None:
         advice.append("this space is empty: run `mica up`, or `mica mark` a first observation")
     document = {
         "healthy": not problems,
-        "store": memory.location,
+        "store": location,
+        "exists": is_there,
         "events": sizes.events,
         "marks": sizes.marks,
         "contexts": sizes.contexts,
@@ -96,7 +102,9 @@ async def doctor(memory: Memory, output: Output) -> None:
 
     def for_people(console: Console) -> None:
         state = "[green]healthy[/]" if not problems else f"[red]{counted(len(problems), 'problem')}[/]"
-        console.print(f"{state}  {escape(memory.location)}")
+        console.print(
+            f"{state}  {escape(location)}{'' if is_there else '  (made by what is first written)'}", soft_wrap=True
+        )
         shared = f", each context shared by {document['events_per_context']} events" if sizes.contexts else ""
         held = f"{counted(sizes.events, 'event')}, {counted(sizes.marks, 'mark')}"
         aged = f"; {sizes.aged:,} aged into {counted(sizes.blocks, 'block')}" if sizes.aged else ""
@@ -105,6 +113,21 @@ async def doctor(memory: Memory, output: Output) -> None:
             console.print(f"[yellow]→[/] {escape(line)}", soft_wrap=True)
 
     output.show(document, for_people)
+
+
+def _unwritable(place: Path | str, segments: Path | None) -> list[str]:
+    """What keeps the file of a space from being written, or made; an address says so itself when it is opened."""
+    if is_address(place) or str(place) == ":memory:":
+        return []
+    file = Path(place).expanduser().absolute()
+    wanted = [file.parent, *([file] if file.exists() else ()), *([] if segments is None else [segments])]
+    found = dict.fromkeys(next(path for path in (each, *each.parents) if path.exists()) for each in wanted)
+    return [
+        f"{path} cannot be written, so that nothing new is kept: check whose it is, its rights and whether its disk is "
+        "mounted read-only, or set MICA_HOME or --store to another place"
+        for path in found
+        if not os.access(path, os.W_OK) or (path != file and not path.is_dir())
+    ]
 
 
 def _failure(event: Event) -> str:

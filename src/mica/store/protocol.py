@@ -411,7 +411,10 @@ def broken_lineage(events: Iterable[Event], parents: Collection[str] | None = No
             early.append(msgspec.structs.replace(event, body=b""))
     for event in early:
         if event.parent_id not in refs:
-            missing = f"event {event.id} (position {event.position}) names a parent that is not here: {event.parent_id}"
+            missing = (
+                f"event {event.id} (position {event.position}) names a parent that is not here: {event.parent_id}; "
+            )
+            missing += "`mica events import` of the log that holds it makes it whole"
             problems.append((event.position or 0, missing))
         check(event, refs.get(event.parent_id or ""))
     return [told for _, told in sorted(problems, key=itemgetter(0))]
