@@ -69,6 +69,12 @@ async def test_a_hung_source_is_cancelled_and_named() -> None:
     assert hung.was_cancelled
 
 
+async def test_a_deadline_that_is_over_is_told_as_no_time() -> None:
+    """U-05: storing what came before may have taken all of it."""
+    found = await gather([Told("hung", wait=asyncio.Event())], QUESTION, deadline_s=-0.001)
+    assert found.missing == {"hung": "no answer within 0 ms"}
+
+
 async def test_a_search_that_is_late_leaves_a_quick_look_and_says_so() -> None:
     """U-05, TC-03: of marks, what says most of the words is there before anything around them is weighed."""
     store = EphemeralStore()

@@ -23,13 +23,13 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
 
 async def gather(sources: Sequence[Source], question: Question, *, deadline_s: float) -> Gathered:
     """Every source's passages that arrive in time. Never raises for a source, whatever it does: `missing` says why."""
-    within_s = deadline_s * COLLECT_SHARE
+    within_s = max(0.0, deadline_s * COLLECT_SHARE)  # none is left when the deadline is over already
     tasks = {source.name: asyncio.ensure_future(source.passages(question)) for source in sources}
     passages: list[Passage] = []
     missing: dict[str, str] = {}
     try:
         if tasks:
-            await asyncio.wait(tasks.values(), timeout=max(0.0, within_s))
+            await asyncio.wait(tasks.values(), timeout=within_s)
         by_name = {source.name: source for source in sources}
         for name, task in tasks.items():
             if not task.done():
