@@ -63,7 +63,31 @@ def test_a_directory_without_a_space_is_told_nothing_and_gets_none(terminal: Ter
 
     assert (told.exit_code, told.stdout) == (0, "")
     assert "receipt" not in told.stderr
+    assert "mica: not recorded: there is no space here yet" in told.stderr
+    assert "mica: not recorded" in terminal.run("sources", "test", "judgments", CONCEPT).stderr
     assert not list(tmp_path.rglob("*.db"))
+
+    terminal.run("mark", "There is one now")
+    assert "not recorded" not in terminal.run("defrag", CONCEPT).stderr
+
+
+def test_who_is_late_is_named_with_what_gives_more_time(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C-09"""
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[sources.slow]\ndriver = "python"\nentry = "slow_state:wait"\nconcepts = ["judgment:*"]\n')
+    terminal.variables["MICA_CONFIG"] = str(settings)
+    (tmp_path / "slow_state.py").write_text(
+        "import asyncio\nasync def wait(concept):\n    await asyncio.Event().wait()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    for command in (["defrag", CONCEPT], ["brief", "--concept", CONCEPT]):
+        told = terminal.run(*command, "--deadline", "0.2")
+        assert "missing: slow (no answer within" in told.output
+        assert "mica: --deadline SECONDS gives them more time" in told.stderr
+    assert "--deadline" not in terminal.run("defrag", "other:kind:x").stderr
 
 
 def test_what_is_no_concept_is_one_line(terminal: Terminal) -> None:

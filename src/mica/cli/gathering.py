@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Output, making_command, memory_command
+from mica.cli.output import Output, making_command, memory_command, print_late, print_unrecorded
 from mica.inject.gathered import Defragged, age
 from mica.inject.lines import counted
 from mica.memory import Memory
@@ -28,6 +28,7 @@ def print_gaps(made: Defragged) -> None:
         click.echo(f"mica: missing: {name} ({reason})", err=True)
     for each in made.degraded:
         click.echo(f"mica: stale: {each.source} is from {age(each.age_s)} ago ({each.reason})", err=True)
+    print_late(made.missing | {each.source: each.reason for each in made.degraded})
 
 
 @click.command()
@@ -55,6 +56,7 @@ async def defrag(memory: Memory, output: Output, *, concept: str, budget: int | 
             click.echo(made.injection)
         print_gaps(made)
         click.echo(f"mica: {_told(made)}", err=True)
+        print_unrecorded(memory)
 
     output.show(made, for_people)
 

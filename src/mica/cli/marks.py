@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Moment, Output, making_command, memory_command
+from mica.cli.output import Moment, Output, making_command, memory_command, print_late, print_unrecorded
 from mica.errors import InvalidInput, StoreError
 from mica.inject.documents import crystal_document
 from mica.inject.lines import counted, local, one_line
@@ -263,6 +263,8 @@ async def brief(
             off_note = "; not told, as --off asked" if off else "; briefs are off here (`mica briefs on`)"
         receipt = f"; receipt {made.receipt}" if made.receipt else ""
         click.echo(f"mica: {note}{left}{off_note}{receipt}", err=True)
+        print_late(made.missing)
+        print_unrecorded(memory)
 
     output.show(made, for_people)
 

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import re
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -93,6 +93,18 @@ def _opened(function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
         asyncio.run(opened())
 
     return json_option(store_options(run))
+
+
+def print_late(missing: Mapping[str, str]) -> None:
+    """Say on standard error how those get more time that did not answer within theirs."""
+    if any(reason.startswith("no answer within") for reason in missing.values()):
+        click.echo("mica: --deadline SECONDS gives them more time", err=True)
+
+
+def print_unrecorded(memory: Memory) -> None:
+    """Say on standard error that nothing was recorded, where a command that reads found no space."""
+    if memory.location == ":memory:":
+        click.echo("mica: not recorded: there is no space here yet; `mica mark` and `mica import` make one", err=True)
 
 
 @asynccontextmanager

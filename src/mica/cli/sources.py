@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mica.cli.output import Output, memory_command
+from mica.cli.output import Output, memory_command, print_unrecorded
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.select.fragments import Concept, Declared
@@ -118,6 +118,7 @@ async def test(memory: Memory, output: Output, *, name: str, concept: str) -> No
             click.echo(f"mica: {told} from {name} in {tested.milliseconds:.0f} ms", err=True)
         if not memory.every_source[name].declared.knows(Concept.parse(concept)):
             click.echo(f"mica: `concepts` of {name} does not cover {concept}: no gather asks it that", err=True)
+        print_unrecorded(memory)
 
     output.show(tested, for_people)
     if tested.error:
