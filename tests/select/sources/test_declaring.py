@@ -108,7 +108,7 @@ def test_variables_are_taken_from_the_environment_and_shown_nowhere(declare: Dec
     asked = sources.explain(ABOUT)
 
     assert [each.place for each in asked] == ["PostgreSQL at db.example.org:5433/shop", "http://host/{id}"]
-    assert asked[1].asks == "GET http://host/abc123"
+    assert asked[1].asks == "GET http://host/abc123?key=…"
     assert asked[1].parameters == {"header Authorization": "from $SHOP_TOKEN"}
     assert PASSWORD not in repr(asked)
     assert PASSWORD not in repr([vars(source) for source in sources])
@@ -167,6 +167,23 @@ def test_the_tables_of_the_page_are_declared_as_written(tmp_path: Path) -> None:
     assert shown == set(TABLES)
     keys = {field.encode_name for table in TABLES.values() for field in msgspec.structs.fields(table)}
     assert {key for key in keys if f"`{key}`" not in page.read_text(encoding="utf-8")} == {"fragment"}
+
+
+def test_everything_that_is_bound_to_a_question_is_explained(declare: Declare) -> None:
+    """The query of an address and the arguments of a function, too; a key that stands in them is not shown."""
+    sources = declare(
+        '[sources.api]\ndriver = "http"\nurl = "http://host/tickets?review={id}&key=k4&of={type}-{id}"\n'
+        '[sources.code]\ndriver = "python"\nentry = "some.module:look"\n'
+        f'arguments = {{ days = 30, password = "{PASSWORD}", key = "{"ghp_" + "a1B2" * 9}" }}\n'
+    )
+
+    api, code = sources.explain(Concept("judgment", "code_review", "a&b=1"))
+
+    assert api.asks == "GET http://host/tickets?review=a%26b%3D1&key=…&of=code_review-a%26b%3D1"
+    assert code.asks == "some.module:look(concept, days, password, key)"
+    assert (code.parameters["concept"], code.parameters["days"]) == ("judgment:code_review:a&b=1", "30")
+    assert "a1B2" not in repr(code)
+    assert PASSWORD not in repr(code)
 
 
 def test_what_no_source_would_be_asked_with_is_explained_too(declare: Declare) -> None:

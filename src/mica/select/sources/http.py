@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from mica.errors import SourceFailed
+from mica.observe.redact import redact
 from mica.select.blocking import imported
 from mica.select.fragments import Concept
 from mica.select.sources.documents import Selecting, Selector
@@ -148,7 +149,7 @@ class HttpSource(DeclaredSource):
 
     def explained(self, concept: Concept) -> Explained:
         sent = {f"header {each}": f"from ${variable}" for each, variable in self.table.headers_env.items()}
-        return self.asked(f"GET {self._url.of(concept).partition('?')[0]}", sent | self._where.of(concept))
+        return self.asked(f"GET {self._url.shown(concept)}", sent | self._where.of(concept))
 
     async def check(self) -> str:
         """Whether the host answers at all; what it says depends on the concept."""
@@ -186,6 +187,14 @@ class UrlAsking:
             if (part := parts_of(concept)[name]) in {".", ".."}:
                 raise ValueError(f"{part!r} cannot be part of an address")
         return self._asking.of(concept, quoted=lambda part: quote(part, safe=""))
+
+    def shown(self, concept: Concept) -> str:
+        """The same for people: of the query, what the concept decides; anything else in it may be a key."""
+        address, _, query = self.of(concept).partition("?")
+        declared = self._asking.text.partition("?")[2]
+        pairs = zip(declared.split("&"), query.split("&"), strict=True)  # what a concept fills in is quoted
+        told = [redact(filled) if "{" in each else f"{each.partition('=')[0]}=…" for each, filled in pairs if each]
+        return f"{address}?{'&'.join(told)}" if told else address
 
 
 def headers(given: Mapping[str, str], named: Mapping[str, str], variables: Mapping[str, Secret]) -> dict[str, Secret]:

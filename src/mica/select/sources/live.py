@@ -13,6 +13,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from mica.errors import SourceFailed
+from mica.observe.redact import redact
 from mica.select.fragments import RANK_LIVE, Concept, Fragment
 from mica.select.sources.mapping import Row, Told
 from mica.select.sources.tables import About, Around, DeclaredSource, Explained, SourceTable, Where
@@ -162,7 +163,10 @@ class PythonSource(LiveSource):
         return found
 
     def explained(self, concept: Concept) -> Explained:
-        return self.asked(f"{self.table.entry}(concept)", {"concept": str(concept), **self._where.of(concept)})
+        told = {name: f"{name}={value}" for name, value in self.table.arguments.items()}
+        given = {name: redact(text).partition("=")[2] for name, text in told.items()}  # a name may tell a password
+        asks = f"{self.table.entry}({', '.join(['concept', *given])})"
+        return self.asked(asks, {"concept": str(concept), **given, **self._where.of(concept)})
 
     async def check(self) -> str:
         await self._loaded()
