@@ -472,6 +472,18 @@ def _in_order(pieces: list[str], text: str) -> bool:
     return True
 
 
+@pytest.mark.parametrize("budget_tokens", range(0, 200, 20))
+async def test_what_compression_leaves_no_sentence_of_is_counted(home: Settings, budget_tokens: int) -> None:
+    """K-29: a brief of nothing says how much there is, compressed or not."""
+    async with mica.open(":memory:", settings=home) as memory:
+        for number in range(6):
+            memory.mark(f"The login cookie number {number} is set before the redirect. It is lost in the proxy.")
+        plain = await memory.brief("login cookie", budget_tokens=budget_tokens)
+        short = await memory.brief("login cookie", budget_tokens=budget_tokens, compress=True)
+
+    assert len(plain.passages) + plain.left_out == len(short.passages) + short.left_out == 6
+
+
 async def test_compression_is_asked_for_comes_last_and_says_how_much_is_left(memory: Memory) -> None:
     """C-02, C-25, K-29: never without being asked; the sentence that answers stays."""
     filler = "Somebody wrote a long story about something that has nothing to do with it. " * 6

@@ -53,7 +53,7 @@ def compose(
         *(passage(account.concept, each) for account in accounts for each in account.coherent.fragments),
     ]
     offered = [with_cost(each, budget_tokens=budget_tokens) for each in offered]
-    left_tokens = room(budget_tokens, missing=gaps, notes=notes)
+    left_tokens, all_offered = room(budget_tokens, missing=gaps, notes=notes), len(offered)
     if is_compressed:
         longest = Coverage(sentences=99_999, of=99_999).told()
         notes_room = room(budget_tokens, missing=gaps, notes=[*notes, f"- {longest}"])
@@ -65,7 +65,7 @@ def compose(
             budget_tokens=max(0, notes_room - days),
             cost=lambda each: with_cost(each, budget_tokens=budget_tokens),
         )
-        if coverage is not None:
+        if coverage is not None and smaller:  # where no sentence fits, what is offered is left out as it is
             offered, left_tokens = smaller, notes_room
             notes.append(f"- {coverage.told()}")
     chosen, left_out = fit(
@@ -74,6 +74,7 @@ def compose(
         day_tokens=DAY_TOKENS,
         fragment_tokens=int(left_tokens * PHI_INV),
     )
+    left_out += all_offered - len(offered)  # of which no sentence is left
     shares = [each.coherent.coherence for each in accounts if each.coherent.coherence is not None]
     brief = render(query, chosen, budget_tokens=budget_tokens, left_out=left_out, missing=gaps, notes=notes)
     return msgspec.structs.replace(
