@@ -694,3 +694,36 @@ def test_a_strange_read_is_never_refused(gated: Agent, given: object) -> None:
     for event in ("PreToolUse", "PostToolUse"):
         told = gated.tell("claude", event, tool_name="Read", tool_input=given, tool_response={"file": {"startLine": 1}})
         assert (told.stdout, told.stderr, told.returncode) == (b"", b"", 0)
+
+
+@pytest.mark.parametrize("said", ["a" * 50, 'line\n"quoted" \\ ü ', "\\" * 51, "\x01\x02"])
+@pytest.mark.parametrize("key", ["prompt", "tool_input"])
+def test_of_a_payload_that_is_too_long_the_beginning_is_kept(agent: Agent, said: str, key: str) -> None:
+    """A-39: the event is observed, the size is recorded, and nothing stops the agent."""
+    text = said * (hook.PAYLOAD_BYTES_MAX // len(said))
+    event = "UserPromptSubmit" if key == "prompt" else "PostToolUse"
+
+    done = agent.tell("claude", event, **{key: text if key == "prompt" else {"command": text}})
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    (line,) = agent.lines()
+    payload = line["payload"]
+    assert isinstance(payload, dict)
+    kept = payload[key] if key == "prompt" else payload[key]["command"]
+    assert text.startswith(kept)
+    assert hook.CUT_BYTES // 10 < len(kept) < hook.CUT_BYTES
+    (failure,) = agent.spools.failures()
+    assert "bytes; 16,777,216 are read, of a longer one 1,048,576" in failure.reason
+
+
+def test_a_payload_that_is_too_long_and_cannot_be_read_is_told_by_its_size(agent: Agent) -> None:
+    done = agent.run("claude", "Stop", stdin=b'{"a": [' + b"1," * hook.PAYLOAD_BYTES_MAX)
+
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert "16,777,216 are read" in agent.spools.failures()[0].reason
+
+
+def test_a_payload_that_ends_too_early_is_told_in_words(agent: Agent) -> None:
+    assert silent(agent.run("claude", "Stop", stdin=b'{"session_id": "s1", "a": {"b": 1'))
+
+    assert "no whole JSON object" in agent.reasons()[0]

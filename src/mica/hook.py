@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TIME_LIMIT_S = 1.0  # Codex gives the end of a session one second, Claude Code one and a half
 PAYLOAD_BYTES_MAX = 16 * 2**20  # a payload holds a file or an output, and clients cut both long before
+CUT_BYTES = 2**20  # that are kept of a longer one: its time limit holds, and who said what is at its beginning
 FAILURES_BYTES_MAX = 64 * 1024  # some 300 reasons; then the oldest half goes
 ANSWER_CHARACTERS_MAX = 9_500  # beyond 10,000 clients move the text into a file, or drop it
 ANSWERS_BYTES_MAX = 4 * 2**20
@@ -65,6 +66,7 @@ class Here:
     client = event = ""
     home = directory = b""
     hooks = b""  # the folder of the space
+    cut = ""  # why only the beginning of the payload was read
 
 
 def main(words: list[str] | None = None) -> None:
@@ -72,7 +74,7 @@ def main(words: list[str] | None = None) -> None:
     here = Here()
     try:
         _limit_time(here)
-        answer = respond(sys.argv[1:] if words is None else words, posix.environ, _stdin(), here)
+        answer = respond(sys.argv[1:] if words is None else words, posix.environ, _stdin(here), here)
         if answer:
             _write(1, answer.encode())
         _start_child(here)
@@ -92,7 +94,7 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     directory = project or _working_directory()
     if directory and _is_off(here, directory, settings) and (project or _speaks_of(raw, directory)):
         return ""  # before anything is decoded: who switched it off pays for nothing
-    payload = _decoded(raw)
+    payload = _beginning(raw, here.cut) if here.cut else _decoded(raw)
     client = client or _client(payload, environment)
     if client == "claude" and b"CURSOR_VERSION" in environment:
         client = "cursor"  # it runs Claude's hooks too; told as its own, what it says twice is stored once
@@ -103,6 +105,8 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     if _is_off(here, directory, settings):
         return ""
     here.event, here.directory = event, directory
+    if here.cut:
+        _record(here, _Failed(here.cut))
     session = session_of(payload)
     if settings.get(b"read_gate") == b"true" and client == "claude":
         try:
@@ -304,7 +308,7 @@ def _has_link(path: bytes) -> bool:
 # -- What the client says --------------------------------------------------------------------------------------
 
 
-def _stdin() -> bytes:
+def _stdin(here: Here) -> bytes:
     """What is on standard input. More than a payload can be is read and dropped, so that the client is not stuck."""
     parts: list[bytes] = []
     size = 0
@@ -313,8 +317,22 @@ def _stdin() -> bytes:
         if size <= PAYLOAD_BYTES_MAX:
             parts.append(part)
     if size > PAYLOAD_BYTES_MAX:
-        raise _Failed(f"a payload of {size:,} bytes; {PAYLOAD_BYTES_MAX:,} are read")
+        here.cut = f"a payload of {size:,} bytes; {PAYLOAD_BYTES_MAX:,} are read, of a longer one {CUT_BYTES:,}"
+        return b"".join(parts)[:CUT_BYTES]
     return b"".join(parts)
+
+
+def _beginning(raw: bytes, reason: str) -> dict[str, object]:
+    """What a payload says that was cut, closed where it was: nearly always within a text, and not within an escape."""
+    escape = raw.rfind(b"\\", len(raw) - 6) + 1
+    if (escape - len(raw[:escape].rstrip(b"\\"))) % 2:  # of two, the second is a backslash that is meant
+        raw = raw[: escape - 1]
+    for end in (b'"}', b'"}}', b'"}}}', b'"]}', b'"}]}', b'"}]}}', b'"}}]}}'):
+        try:
+            return _decoded(raw + end)
+        except (ValueError, StopIteration):
+            continue
+    raise _Failed(reason)
 
 
 class _Rules:
@@ -342,7 +360,10 @@ def _decoded(raw: bytes) -> dict[str, object]:
         from json import loads
 
         return dict(loads(text))
-    return dict(scan(text, 0)[0])
+    try:
+        return dict(scan(text, 0)[0])
+    except SystemError as error:  # what it says where `json` is not loaded, whose error it would raise
+        raise ValueError("no whole JSON object") from error
 
 
 def _encode(value: object, *, escapes: bool = True) -> str:
