@@ -79,6 +79,28 @@ async def test_what_is_kept_keeps_what_it_cites(memory: mica.Memory, clock: Hand
     assert (await memory.retain()).classes == {}
 
 
+async def test_it_says_how_many_stay_and_why(memory: mica.Memory, clock: HandClock) -> None:
+    """K-45: a pattern may keep an application's own names, and whoever wonders is told which."""
+    parent = memory.emit("poll", {"n": "parent"})
+    memory.emit("poll", {"n": "lost"})
+    memory.mark("seen", parent=parent)
+    for name in ("tool.polled", "tool.asked", "step42"):
+        memory.emit(name, {"n": 1})
+    clock.move(days=8)
+    memory.emit("tool.polled", {"n": "new"})
+
+    done = await memory.retain(dry_run=True)
+
+    assert done.classes == {"default": 1}
+    assert done.kept == {"mark": 1, "step*": 1, "tool.*": 2}
+    assert done.cited == 1
+
+
+def test_the_names_that_are_kept_are_documented() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "purge.md").read_text(encoding="utf-8")
+    assert " ".join(RetentionSettings().keep) in " ".join(page.split())
+
+
 async def test_events_are_archived_before_they_go(memory: mica.Memory, clock: HandClock, home: Settings) -> None:
     """E-24: whole; and a person's purge reaches the archive."""
     with memory.context(session="s1"):

@@ -202,7 +202,9 @@ def _show_done(console: Console, done: Purged) -> None:
 async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
     """Purge bulk events whose time is over, as [retention] is set; off unless enabled there.
 
-    Marks, steps, prompts, outcomes, judgments, crystals, receipts and what they cite are kept. See docs/purge.md.
+    Marks, steps, prompts, outcomes, judgments, crystals, receipts and what they cite are kept, by their names: it says
+    how many stay for which pattern. An application whose own names fit one (tool.*, task.*) sets `keep`. See
+    docs/purge.md.
 
     Example: mica retain --dry-run
     """
@@ -212,6 +214,11 @@ async def retain(memory: Memory, output: Output, *, dry_run: bool) -> None:
         total = counted(sum(done.classes.values()), "event")
         classes = ", ".join(f"{name} {number:,}" for name, number in done.classes.items())
         console.print(f"{total} {'would go' if dry_run else 'purged'}{f': {classes}' if classes else ''}")
+        if done.kept:
+            kept = ", ".join(f"{pattern} {number:,}" for pattern, number in done.kept.items())
+            console.print(escape(f"as old, and kept for their names: {kept}"), soft_wrap=True)
+        if done.cited:
+            console.print(f"as old, and kept since they are pinned or something refers to them: {done.cited:,}")
         if not done.enabled:
             console.print(f"[yellow]→[/] {escape(OFF)}", soft_wrap=True)
         if done.archive is not None:

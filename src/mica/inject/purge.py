@@ -205,8 +205,14 @@ class Purging:
         if not settings.enabled and not dry_run:
             raise InvalidInput(OFF)
         await self._folding.flush()
-        classes = await due(self._store, settings, now=self._clock())
-        done = Retained(enabled=settings.enabled, classes={name: len(ids) for name, ids in classes.items()})
+        found = await due(self._store, settings, now=self._clock())
+        classes = found.classes
+        done = Retained(
+            enabled=settings.enabled,
+            classes={name: len(ids) for name, ids in classes.items()},
+            kept=found.kept,
+            cited=found.cited,
+        )
         if dry_run or not classes:
             return done
         archive = None

@@ -27,6 +27,8 @@ class Retained(msgspec.Struct, frozen=True, kw_only=True):
 
     enabled: bool  # while it is off, nothing goes
     classes: dict[str, int]  # how many events of each class went
+    kept: dict[str, int] = {}  # how many are as old and stay, by the pattern that keeps their name
+    cited: int = 0  # how many are as old and stay, because they are pinned or something that is kept refers to them
     archive: str | None = None  # the file that they were written to first
     unreached: tuple[str, ...] = ()
 
@@ -42,12 +44,21 @@ def class_of(event: Event, settings: RetentionSettings) -> tuple[Class, timedelt
     return name, timedelta(days=longest)
 
 
-async def due(store: Readable, settings: RetentionSettings, *, now: datetime) -> dict[Class, list[EventId]]:
-    """The events whose time is over, by class.
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """The events whose time is over, by class, and how many of that age stay, as `Retained` counts them."""
+
+    classes: dict[Class, list[EventId]]
+    kept: dict[str, int]
+    cited: int
+
+
+async def due(store: Readable, settings: RetentionSettings, *, now: datetime) -> Due:
+    """Which events go.
 
     An event stays as long as one that is kept for good descends from it directly or names its id, or it is pinned.
     """
-    kept = [name_pattern(pattern) for pattern in settings.keep]
+    kept = dict.fromkeys(settings.keep, 0)
+    keeping: dict[str, str | None] = {}  # by name: which pattern keeps it
     old: dict[EventId, Class] = {}
     cited: set[EventId] = set()
     pinned: set[EventId] = set()
@@ -57,17 +68,29 @@ async def due(store: Readable, settings: RetentionSettings, *, now: datetime) ->
             named = {EventId(found.decode()) for found in _ID.findall(event.body)}
             if event.name == PINNED:
                 pinned |= named
-            elif event.name == UNPINNED:
+            if event.name == UNPINNED:
                 pinned -= named
-            elif any(pattern.fullmatch(event.name) for pattern in kept):
+            if event.name not in keeping:
+                fits = (pattern for pattern in settings.keep if name_pattern(pattern).fullmatch(event.name))
+                keeping[event.name] = next(fits, None)
+            pattern = keeping[event.name]
+            name, period = class_of(event, settings)
+            is_old = event.at < now - period and not is_tombstone(event)
+            if pattern is not None:
+                kept[pattern] += is_old
+            if event.name in (PINNED, UNPINNED):
+                continue
+            if pattern is not None:
                 cited |= named if event.parent_id is None else {*named, event.parent_id}
-            elif not is_tombstone(event):
-                name, period = class_of(event, settings)
-                if event.at < now - period:
-                    old[event.id] = name
+            elif is_old:
+                old[event.id] = name
         after = events[-1].position or 0
     found: dict[Class, list[EventId]] = {}
+    staying = 0
     for identifier, name in old.items():
-        if identifier not in cited and identifier not in pinned:
+        if identifier in cited or identifier in pinned:
+            staying += 1
+        else:
             found.setdefault(name, []).append(identifier)
-    return dict(sorted(found.items()))
+    counted = {pattern: number for pattern, number in kept.items() if number}
+    return Due(classes=dict(sorted(found.items())), kept=counted, cited=staying)
