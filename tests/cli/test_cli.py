@@ -395,11 +395,24 @@ def test_import_names_what_it_skips(terminal: Terminal, tmp_path: Path) -> None:
 
     result = terminal.run("import", "claude-code", str(folder), "--store", str(tmp_path / "s.db"))
 
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 1, result.output  # as its help says, though all else is stored
     assert "from-the-future (1)" in result.stdout
     assert "1 record could not be read" in result.stdout
     assert "still being written" in result.stdout
     assert "1 file is no transcript" in result.stdout
+
+
+def test_doctor_does_not_send_anybody_to_import_half_a_line(terminal: Terminal, transcripts: Path) -> None:
+    for path in (transcripts / "-home-dev-shop").iterdir():
+        path.write_bytes(path.read_bytes() + b'{"type":"user","message":{"role":"us')
+    assert terminal.run("import", "claude-code").exit_code == 0
+    rows = terminal.json("spaces")
+    assert isinstance(rows, list)
+
+    documents = [terminal.json("doctor", "--space", row["name"]) for row in rows]
+
+    assert documents
+    assert [each["transcripts_waiting"] for each in documents if isinstance(each, dict)] == [0] * len(rows)
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_others_go_on(terminal: Terminal, tmp_path: Path) -> None:

@@ -108,3 +108,15 @@ def test_a_page_that_cannot_be_written_is_said_before_anything_is_walked(tmp_pat
     result = CliRunner().invoke(cli, ["replay", "--html", str(tmp_path / "nowhere" / "x.html")])
     assert result.exit_code == 1
     assert "is no folder" in result.output
+
+
+def test_a_space_without_sessions_is_told_as_such(tmp_path: Path) -> None:
+    """The repository is there; it is the sessions that are not."""
+    store = str(tmp_path / "fresh.db")
+    assert CliRunner().invoke(cli, ["mark", "one", "--store", store]).exit_code == 0
+
+    result = CliRunner().invoke(cli, ["replay", "--store", store])
+
+    assert result.exit_code == 0, result.output
+    assert "no session of a coding agent is in this space yet" in result.stderr
+    assert "is not here" not in result.stderr

@@ -349,6 +349,19 @@ async def test_a_context_by_reference_is_missing_and_told(memory: Memory, tmp_pa
         await memory.import_log(written(tmp_path, {"event": "x", "timestamp": 1, "_ksi_context": "ctx_1"}))
 
 
+@pytest.mark.parametrize("source", ["", "other"])
+async def test_a_changed_export_of_ours_is_told_as_such(memory: Memory, tmp_path: Path, source: str) -> None:
+    memory.mark("one")
+    (event,) = await memory.events()
+    path = tmp_path / "ours.jsonl"
+    path.write_bytes(event_line(event).replace(b'"one"', b'"two"') + b"\n")
+
+    with pytest.raises(InvalidInput, match=r"with other content; the file or that event was changed") as refused:
+        await memory.import_log(path, source=source)
+
+    assert "--source" not in str(refused.value)
+
+
 async def test_secrets_of_foreign_logs_are_redacted(memory: Memory, tmp_path: Path) -> None:
     key = "sk-ant-api03-" + "aB3" * 20
     record = {"event": "x", "timestamp": 1, "_event_id": "a", "deep": [{"said": f"key {key}"}], "_client_id": key}

@@ -40,7 +40,7 @@ def import_(words: tuple[str, ...], store: str | None, space: str | None, *, as_
     CLIENT is claude-code, codex, copilot, gemini, opencode, or auto: whoever wrote what is there. PATH is a file or a
     folder; without it, the places where the agents keep them. Each transcript goes into the space of the directory it
     speaks of, unless --store or --space names one. When there is enough of it, what is older than a day is aged, as
-    `mica age` does. Exits 1 when something could not be read.
+    `mica age` does. Exits 1 when something could not be read, if only a record; the others are stored.
 
     Example: mica import codex
     """
@@ -103,7 +103,7 @@ async def _import(found: Plans, places: Sequence[Place], *, settings: Settings, 
         "unreadable": found.unreadable,
     }
     output.show(document, for_people)
-    if found.unreadable or any(result.failed for result in done.values()):
+    if found.unreadable or any(result.failed or result.tally.broken for result in done.values()):
         sys.exit(1)
 
 

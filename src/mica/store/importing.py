@@ -20,6 +20,7 @@ from mica.store.protocol import Store, check_event
 from mica.tokens import ESTIMATOR
 
 CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with the place reached
+TORN_BYTES_MAX = 2**20  # of a line that is being written; a longer one is read to see
 TRANSCRIPT_READ = "transcript.read"
 
 
@@ -125,9 +126,11 @@ class Importing:
         try:
             appended = await self._append(read.events)
         except DuplicateEvent as error:
+            other = "if it is from another log that uses the same ids, import it with a --source of its own"
+            ours = "the file or that event was changed; import it into a store of its own (--store) to compare them"
             raise InvalidInput(
                 f"nothing of {path} was imported: {log.called(EventId(error.event_id))} is in this space with other "
-                "content; if it is from another log that uses the same ids, import it with a --source of its own"
+                f"content; {ours if log.format == 'mica' else other}"
             ) from error
         return LogImported(
             format=log.format,
@@ -151,7 +154,8 @@ class Importing:
         unread = []
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
-                if not self._state(path.absolute(), places).is_read:
+                state = self._state(path.absolute(), places)
+                if not state.is_read and not await asyncio.to_thread(_is_torn, path, state):
                     unread.append(path)
         return unread
 
@@ -163,8 +167,9 @@ class Importing:
         start = known.bytes if known is not None and known.bytes <= extent.end else 0
         is_idle = self._clock().timestamp() - extent.changed_at >= self._idle.total_seconds()
         is_settled = known is None or known.settled
-        is_read = start == extent.end and (is_settled or not is_idle)
-        return _State(reader=reader, extent=extent, start=start, is_idle=is_idle, is_read=is_read)
+        is_due = is_idle and not is_settled
+        is_read = start == extent.end and not is_due
+        return _State(reader=reader, extent=extent, start=start, is_idle=is_idle, is_due=is_due, is_read=is_read)
 
     async def _append_chunk(self, chunk: _Chunk, *, path: Path, state: _State, tally: Tally) -> Appended:
         """Store a chunk together with the place it reaches to: both or neither.
@@ -242,6 +247,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     extent: Extent
     start: int
     is_idle: bool
+    is_due: bool  # its last turn has ended by now, and nobody was told
     is_read: bool  # there is nothing to read now
 
     def share(self, place: int, size_bytes: int) -> int:
@@ -264,6 +270,22 @@ def _rooted(
     """Each transcript with the folder that its paths are relative to."""
     for path in paths:
         yield path, root.get(path) if isinstance(root, Mapping) else root
+
+
+def _is_torn(path: Path, state: _State) -> bool:
+    """Whether nothing is new in a file of lines but the beginning of one; importing it would read nothing."""
+    if path.suffix != ".jsonl" or state.start >= state.extent.end or state.is_due:
+        return False
+    with path.open("rb") as file:
+        file.seek(state.start)
+        rest = file.read(TORN_BYTES_MAX)
+    if b"\n" in rest or len(rest) == TORN_BYTES_MAX:
+        return False
+    try:
+        msgspec.json.decode(rest)
+    except ValueError:
+        return True
+    return False
 
 
 def _size(path: Path) -> int:

@@ -29,6 +29,8 @@ from mica.tokens import about
 from mica.walks import Walk, walks_of
 
 TAUGHT_MAX = 300  # tasks, the latest, of which is learned what signals are worth: some twenty seconds of a night
+NO_WALKS = "no session of a coding agent is in this space yet; `mica import` reads those that are over"
+ELSEWHERE = "the directory of these sessions is not here; only files once opened count"
 KNOWN_MAX = 50_000  # tasks that are known to have taught
 GUESSES = 80  # files of one task whose probability is checked
 
@@ -105,9 +107,8 @@ def rewalked(
     walks = walks_of(events)
     try:
         trees = None if root is None else PastTrees(root)
-        missing = (
-            {} if trees else {"files": "the directory of these sessions is not here; only files once opened count"}
-        )
+        missing = {} if walks else {"tasks": NO_WALKS}
+        missing |= {"files": ELSEWHERE} if walks and not trees else {}
     except (OSError, subprocess.SubprocessError):
         trees, missing = None, {"git": f"{root} has no git history; only files that were once opened can be offered"}
     try:
