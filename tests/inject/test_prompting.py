@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -20,12 +21,14 @@ import mica
 from mica import hook
 from mica.inject.offers import offer
 from mica.inject.prompting import Prompted, with_spooled
+from mica.model import Event, EventQuery
 from mica.observe.engine import MODULES, engine, stemmer
 from mica.observe.spool import Spools, hooks_folder
 from mica.select.navigation.gate import listed
 from mica.select.navigation.kept import Kept, file_of, packed
-from mica.select.navigation.navigating import kept_at, past_file
+from mica.select.navigation.navigating import Navigating, kept_at, past_file
 from mica.settings import ObserveSettings
+from mica.store.protocol import Store
 from mica.store.space import space_of
 from mica.testing.builders import HandClock
 from mica.tokens import about
@@ -404,7 +407,7 @@ async def test_the_files_of_a_brief_are_those_of_navigate_where_hooks_keep_nothi
 async def test_what_was_read_is_kept_for_the_next_process_and_goes_with_a_purge(
     shop: Shop, request: pytest.FixtureRequest
 ) -> None:
-    """K-53: words of prompts are in it; where one was purged, by whomever, it is read no more."""
+    """K-53: words of prompts are in it; where one was purged, also while the past is being read, none of it is left."""
     address = request.getfixturevalue("server").address()
     async with mica.open(address, settings=shop.settings, clock=shop.clock) as memory:
         memory.emit("session.started", {"cwd": str(shop.root)})
@@ -416,5 +419,65 @@ async def test_what_was_read_is_kept_for_the_next_process_and_goes_with_a_purge(
     assert b"cookie is lost" in file.read_bytes()
     async with mica.open(address, settings=shop.settings, clock=shop.clock) as memory:
         assert kept_at(file, generation=memory.store.generation) is not None
-        await memory.purge(ids=[said.id])
-        assert not file.exists() or kept_at(file, generation=memory.store.generation) is None
+        store = PurgedMeanwhile(memory.store, purge=lambda: memory.purge(ids=[said.id]))
+        navigating = Navigating(cast(Store, store), shop.root, home=shop.home)
+        await navigating.keep(file.with_name("other"), now=shop.clock())
+        assert store.is_purged
+        assert not [each for each in file.parent.iterdir() if b"cookie is lost" in each.read_bytes()]
+        await navigating.keep(file, now=shop.clock())
+        assert kept_at(file, generation=(await memory.store.lesson()).generation) is not None
+        assert b"cookie is lost" not in file.read_bytes()
+
+
+class PurgedMeanwhile:
+    """A store in which something is purged right after the log was read."""
+
+    def __init__(self, store: Store, *, purge: Callable[[], Awaitable[object]]) -> None:
+        self._store = store
+        self._purge = purge
+        self.is_purged = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def events(self, query: EventQuery) -> list[Event]:
+        found = await self._store.events(query)
+        if not self.is_purged:
+            self.is_purged = True
+            await self._purge()
+        return found
+
+
+@pytest.mark.parametrize("target", ["file", "postgres"])
+async def test_what_another_process_purged_is_no_reason_for_a_file_any_more(
+    shop: Shop, target: str, request: pytest.FixtureRequest
+) -> None:
+    """K-53: also where this process has read the past and written nothing since."""
+    address = request.getfixturevalue("server").address() if target == "postgres" else shop.root.parent / "other.db"
+    elsewhere = msgspec.structs.replace(shop.settings, home=shop.root.parent / "elsewhere")  # keeps files of its own
+
+    async def told(memory: mica.Memory) -> str:
+        brief = await memory.brief("The cookie is lost after a login redirect", deadline_s=30, is_preview=True)
+        return "".join(each.text for each in brief.passages if each.source == "files")
+
+    async with (
+        mica.open(address, settings=shop.settings, clock=shop.clock) as memory,
+        mica.open(address, settings=elsewhere, clock=shop.clock) as other,
+    ):
+        memory.emit("session.started", {"cwd": str(shop.root)})
+        step = {"path": "auth/session.py", "operation": "read"}
+        said, more = (
+            memory.walk(prompt, [step], session=prompt, at=shop.clock()) for prompt in (PROMPT, "Look around here")
+        )
+        shop.clock.move(hours=2)
+        assert "similar task" in await told(memory)
+        await other.purge(ids=[said.id])
+        assert "cookie" not in await told(memory)
+
+        file = past_file(shop.home, space=memory.space)
+        await memory.navigate(PROMPT, root=shop.root)
+        assert b"Look around" in file.read_bytes()
+        await other.purge(ids=[more.id])
+        memory.emit("more", {})
+        await memory.events()
+        assert not file.exists()

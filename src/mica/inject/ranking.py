@@ -48,14 +48,14 @@ class Ranking:
     ) -> list[Ranked] | None:
         """The files of a task that somebody has opened before, best first; None where they are not known in time."""
         walked = await self._walked(session)
-        for tree, past in self._kept(root):
+        for tree, past in await self._kept(root):
             found = await asyncio.to_thread(
                 ranked, task, session or "", root=str(root), tree=tree, past=past, walked=walked
             )
             if found is not None:
                 return found
         navigating = self._navigating(root)
-        if not navigating.is_ready(now=self._clock(), fresh_s=FRESH_S):
+        if not await navigating.is_ready(now=self._clock(), fresh_s=FRESH_S):
             reading = self._read(root)
             await asyncio.wait([reading], timeout=within_s)
             if not reading.done() or reading.cancelled() or reading.exception() is not None:
@@ -70,7 +70,7 @@ class Ranking:
 
     async def likely(self, task: str, *, root: Path, session: str | None) -> dict[str, float]:
         """The files that a task will need, with their probabilities, by what is at hand: nothing is read for it."""
-        for tree, past in self._kept(root):
+        for tree, past in await self._kept(root):
             walked = await self._walked(session)
             found = await asyncio.to_thread(
                 likely, task, session or "", root=str(root), tree=tree, past=past, walked=walked
@@ -78,24 +78,25 @@ class Ranking:
             if found is not None:
                 return found
         navigating = self._navigating(root)
-        if not navigating.is_ready(now=self._clock(), fresh_s=FRESH_S):
+        if not await navigating.is_ready(now=self._clock(), fresh_s=FRESH_S):
             return {}
         return await navigating.likely(task, walked=await self._walked(session))
 
-    def keep(self, root: Path) -> None:
+    async def keep(self, root: Path) -> None:
         """Keep what was read just now, for who asks next, unless that was done lately."""
-        if self._past is not None and not self._kept(root):
+        if self._past is not None and not await self._kept(root):
             _ = self._read(root)
 
-    def _kept(self, root: Path) -> list[tuple[str, str]]:
+    async def _kept(self, root: Path) -> list[tuple[str, str]]:
         """The files of a tree and of a past, where they were kept: for hooks, or by who asked before."""
+        generation = (await self._store.lesson()).generation  # as it is now: others purge, too
         made = None if self._spools is None else self._spools.prompt_answer()
-        if made is not None and str(root) in made.trees:
+        if made is not None and str(root) in made.trees and kept_at(Path(made.past), generation=generation) is not None:
             return [(made.trees[str(root)], made.past)]
         index = self._navigating(root).index_file
         if self._past is None or index is None or not index.exists():
             return []
-        at = kept_at(self._past, generation=self._store.generation)
+        at = kept_at(self._past, generation=generation)
         if at is None:
             return []
         if not 0 <= self._clock().timestamp() - at < FRESH_S:

@@ -84,7 +84,7 @@ class Guiding(Crystallizing):
             return Places(missing={"files": f"the directory that {self.location} speaks of is not on this machine"})
         session = self.here.context.session if session is None else session
         found = await self._navigating(folder).places(task, limit=limit, session=session, now=self._clock())
-        self._ranking.keep(folder)
+        await self._ranking.keep(folder)
         return found
 
     def _navigating(self, root: Path) -> Navigating:
@@ -124,8 +124,7 @@ class Guiding(Crystallizing):
 
         return Ranking(self._store, navigating=self._navigating, spools=self.spools, home=self._kept, clock=self._clock)
 
-    def _take_back_answers(self) -> None:
-        super()._take_back_answers()
+    def _forget_past(self) -> None:
         if self._kept is not None:
             self._ranking.forget()
         for navigating in self._trees.values():

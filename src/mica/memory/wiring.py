@@ -163,6 +163,7 @@ class Wired:
         if self._store.generation != self._generation:  # another process has purged: leave no copy in our segments
             self._generation = self._store.generation
             self._journal.leave()
+            self._forget_past()
             await self.learn_purges()
             if self._models is not None:
                 self._models.cache.clear()
@@ -173,7 +174,11 @@ class Wired:
         with suppress(StoreError):
             self._outstanding = Outstanding(await self._store.purges())
 
+    def _forget_past(self) -> None:
+        """Know nothing any more of what was read from the log: something of it was taken back."""
+
     def _take_back_answers(self) -> None:
+        self._forget_past()
         if self.spools is not None:
             from mica.inject import answers
 

@@ -45,6 +45,10 @@ class _Read(NamedTuple):
     past: Past
     walks: list[Walk]
 
+    def is_fresh(self, now: datetime, within: timedelta) -> bool:
+        """Whether this was read so shortly before."""
+        return timedelta(0) <= now - self.at < within
+
 
 class Navigating:
     """Answers for one space and one working tree; what it has read is kept for the next question."""
@@ -62,7 +66,7 @@ class Navigating:
         if not 0 <= limit <= LIMIT_MAX:
             raise InvalidInput(f"{limit} places are not possible; give 0 to {LIMIT_MAX:,}")
         async with self._lock:
-            past, walks = await self._known(now)
+            _, _, _, past, walks = await self._known(now)
             missing = await asyncio.to_thread(self._index.refresh)
             if not past.commit_count:
                 missing["history"] = "no commits are known here; `mica learn git` takes them in"
@@ -79,30 +83,27 @@ class Navigating:
         """Know nothing of the past any more: something of it was taken back."""
         self._past = None
 
-    def is_ready(self, *, now: datetime, fresh_s: float) -> bool:
+    async def is_ready(self, *, now: datetime, fresh_s: float) -> bool:
         """Whether a past was read that will do, though more may have been recorded since; nothing was purged since."""
-        return (
-            self._past is not None
-            and self._past.generation == self._store.generation
-            and 0 <= (now - self._past.at).total_seconds() < fresh_s
-        )
+        read = await self._unpurged()
+        return read is not None and read.is_fresh(now, timedelta(seconds=fresh_s))
 
-    async def ranked(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> list[Ranked]:
-        """The files of a task that somebody has opened before, best first, by the past that was read.
+    async def ranked(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> list[Ranked] | None:
+        """The files of a task that somebody has opened before, best first, by the past that was read; None without one.
 
         `walked` is what the session did until now, prompt by prompt.
         """
         async with self._lock:
-            if self._past is None:
-                return []
-            return await asyncio.to_thread(self._ranked, task, self._past.past, self._past.walks, walked)
+            read = await self._unpurged()
+            return None if read is None else await asyncio.to_thread(self._ranked, task, read.past, read.walks, walked)
 
     async def likely(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """The files that a task will need, with their probabilities, by the past that was read."""
         async with self._lock:
-            if self._past is None:
+            read = await self._unpurged()
+            if read is None:
                 return {}
-            navigator = Navigator(self._index.tree, self._past.past, learned=load_learned(self._learned))
+            navigator = Navigator(self._index.tree, read.past, learned=load_learned(self._learned))
             asked = await asyncio.to_thread(navigator.ask, Question(text=task, session=tuple(walked)))
             return dict(asked.ranked[:LIKELY_MAX])
 
@@ -122,15 +123,25 @@ class Navigating:
             if place.path in last
         ]
 
-    async def _known(self, now: datetime) -> tuple[Past, list[Walk]]:
-        """What the log teaches until now; kept while nothing is added to it and no task has come to rest."""
-        position, generation = await self._store.last_position(), self._store.generation
-        if self._past is not None and self._past.position == position and timedelta(0) <= now - self._past.at < IDLE:
-            return self._past.past, self._past.walks
+    async def _unpurged(self) -> _Read | None:
+        """What was read, unless something was purged since, by this process or another: it may quote that."""
+        read, generation = self._past, await self._generation()
+        return read if read is not None and read.generation == generation else None
+
+    async def _generation(self) -> int:
+        """As it is now: the store's own `generation` is as of its last write, and others purge, too."""
+        return (await self._store.lesson()).generation
+
+    async def _known(self, now: datetime) -> _Read:
+        """What the log teaches until now; kept while nothing changes in it and no task has come to rest."""
+        position, generation = await self._store.last_position(), await self._generation()
+        read = self._past
+        if read is not None and (read.position, read.generation) == (position, generation) and read.is_fresh(now, IDLE):
+            return read
         events = await self._store.events(EventQuery(names=NAMES, until=now, limit=EVENTS_MAX))
         past, walks = await asyncio.to_thread(known, events, now)
-        self._past = _Read(position, generation, now, past, walks)
-        return past, walks
+        self._past = read = _Read(position, generation, now, past, walks)
+        return read
 
     @property
     def index_file(self) -> Path | None:
@@ -143,18 +154,26 @@ class Navigating:
         Costs next to nothing while neither the log nor what was learned has changed. None where nothing is kept here.
         """
         async with self._lock:
-            state = (await self._store.last_position(), _changed_ns(self._learned))
-            if not await asyncio.to_thread(_is_kept, file, state, now):
-                past, walks = await self._known(now)
-                learned = load_learned(self._learned) or Learned(model=prior())
-                entries = [
-                    *_entries(past, walks, learned),
-                    ("kept", "of", packed((*state, now.timestamp()))),
-                    ("kept", "generation", packed(self._store.generation)),
-                ]
-                await asyncio.to_thread(write, file, file_of(entries))
+            position, generation = await self._store.last_position(), await self._generation()
+            state = (position, _changed_ns(self._learned))
+            if not await asyncio.to_thread(_is_kept, file, state, generation, now):
+                await self._write(file, await self._known(now), state, now)
             await asyncio.to_thread(self._index.refresh)
             return self._index.file
+
+    async def _write(self, file: Path, read: _Read, state: tuple[int, int], now: datetime) -> None:
+        """Keep what was read, and nothing where something was purged since: whoever purges removes the file once."""
+        if read.generation != await self._generation():
+            return
+        learned = load_learned(self._learned) or Learned(model=prior())
+        entries = [
+            *_entries(read.past, read.walks, learned),
+            ("kept", "of", packed((*state, now.timestamp()))),
+            ("kept", "generation", packed(read.generation)),
+        ]
+        await asyncio.to_thread(write, file, file_of(entries))
+        if read.generation != await self._generation():
+            await asyncio.to_thread(file.unlink, missing_ok=True)
 
     def _answer(self, task: str, past: Past, walked: Sequence[tuple[str, ...]], limit: int) -> list[Place]:
         navigator = Navigator(self._index.tree, past, learned=load_learned(self._learned))
@@ -238,11 +257,14 @@ def _last(walks: Iterable[Walk]) -> dict[str, Step]:
     return {step.path: step for step in steps if step.operation in TOUCHING}
 
 
-def _is_kept(file: Path, state: tuple[int, int], now: datetime) -> bool:
+def _is_kept(file: Path, state: tuple[int, int], generation: int, now: datetime) -> bool:
     """Whether a file holds what is known in this state; a task that came to rest since changes it too."""
     try:
         with file.open("rb") as opened:
-            position, changed_ns, at = Kept(opened.fileno()).get("kept", "of", (0, 0, 0.0))
+            kept = Kept(opened.fileno())
+        position, changed_ns, at = kept.get("kept", "of", (0, 0, 0.0))
+        if kept.get("kept", "generation", -1) != generation:
+            return False
     except (OSError, ValueError, TypeError, EOFError):
         return False
     return (position, changed_ns) == state and 0 <= now.timestamp() - at < IDLE.total_seconds()
