@@ -336,7 +336,7 @@ class EphemeralStore:
         self._check_open()
         if generation != self._generation:
             return False
-        for reply in replies:
+        for reply in self._outstanding.without_purged(replies):
             known = self._replies.get((reply.concept, reply.source))
             if known is None or known.at <= reply.at:
                 self._replies[reply.concept, reply.source] = reply
@@ -476,6 +476,7 @@ class EphemeralStore:
         self._check_open()
         self._outstanding = Outstanding([*self._outstanding.purges, purge])
         self._generation += 1
+        self._replies = {}
 
     async def purges(self) -> list[Purge]:
         self._check_open()

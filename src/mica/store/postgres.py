@@ -474,7 +474,9 @@ class PostgresStore:
         async def once() -> bool:
             async with self._transaction(WRITE) as connection:
                 await self._lock(connection)
-                return await postgres_replies.save(connection, self._number, replies, generation=generation)
+                assert self._outstanding is not None  # known since the lock
+                kept = self._outstanding.without_purged(replies)
+                return await postgres_replies.save(connection, self._number, kept, generation=generation)
 
         async with self._appending:
             return await self._patiently(once)

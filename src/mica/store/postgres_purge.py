@@ -75,6 +75,7 @@ async def keep_purge(connection: Connection, space: int, purge: Purge) -> None:
         purge.told.purge,
         msgspec.json.encode(purge),
     )
+    await postgres_replies.clear(connection, space)
     await passed(connection, space)
 
 

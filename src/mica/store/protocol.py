@@ -200,7 +200,8 @@ class Store(Protocol):
         """Keep what sources replied, each in place of what it replied earlier, and say whether that was done.
 
         It is not when something was purged since the store had this generation: the replies may quote it. Every purge
-        and every rebuild forgets all of them, and of very many only the latest are kept.
+        and every rebuild forgets all of them, and of very many only the latest are kept. One that says a purged value
+        is not kept, though its source still states it.
         """
 
     async def replies(self, concept: str) -> list[Reply]:

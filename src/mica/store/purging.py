@@ -22,7 +22,7 @@ from typing import Protocol
 import msgspec
 
 from mica.errors import InvalidInput
-from mica.model import Event, EventId, EventQuery, Tombstone, is_tombstone, tombstone
+from mica.model import Event, EventId, EventQuery, Reply, Tombstone, is_tombstone, tombstone
 from mica.trails import PUBLISHED
 
 PURGE = "log.purged"  # records a purge
@@ -208,6 +208,10 @@ class Outstanding:
         said = [Said(text) for text in _strings(event)] if self._has_values else None
         taken = next((purge for purge in self.purges if purge.fits(event, said)), None)
         return event if taken is None else tombstone(event, taken.told)
+
+    def without_purged(self, replies: Sequence[Reply]) -> list[Reply]:
+        """The replies that say no purged value: a source may state it still, but it is not stored again."""
+        return [each for each in replies if not self._values or not any(map(self.asserted, _said_by(each)))]
 
     def asserted(self, text: str) -> Purge | None:
         """The purge of a value that this text holds: what was taken away does not come back by being said again."""
@@ -406,16 +410,30 @@ def _strings(event: Event, unless_without: bytes = b"") -> Iterator[str]:
         yield from label
     # Without an escape, a string stands in the JSON as it is.
     if unless_without in event.body or b"\\" in event.body:
-        waiting: list[object] = [event.data]
-        while waiting:
-            value = waiting.pop()
-            if isinstance(value, str):
-                yield value
-            elif isinstance(value, dict):
-                yield from value
-                waiting += value.values()
-            elif isinstance(value, list):
-                waiting += value
+        yield from _texts(event.data)
+
+
+def _said_by(reply: Reply) -> Iterator[str]:
+    """Every string of a reply."""
+    yield reply.concept
+    try:
+        yield from _texts(msgspec.json.decode(reply.body))
+    except msgspec.DecodeError:  # of a program of its own
+        yield reply.body.decode("utf-8", "replace")
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every string and key of a document."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            yield from value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
 
 
 def _sealed(text: str | None, salt: bytes) -> bytes | None:

@@ -331,7 +331,8 @@ class SqliteCore:
 
     def save_replies(self, replies: Sequence[Reply], *, generation: int) -> bool:
         with self._writing():
-            return sqlite_replies.save(self._connection, replies, generation=generation)
+            kept = self._outstanding.without_purged(replies)
+            return sqlite_replies.save(self._connection, kept, generation=generation)
 
     def replies(self, concept: str) -> list[Reply]:
         with self._reading():
@@ -567,6 +568,7 @@ class SqliteCore:
                 (purge.told.purge, msgspec.json.encode(purge).decode()),
             )
             self._connection.execute("UPDATE space SET generation = generation + 1")
+            sqlite_replies.clear(self._connection)
 
     def purges(self) -> list[Purge]:
         rows = self._rows("SELECT purge FROM purges")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from mica.model import Reply, Tombstone
 from mica.store import ephemeral, postgres_replies, sqlite_replies
 from mica.store.protocol import Store
+from mica.store.purging import Selection
 from mica.testing.builders import START_AT, build
 
 TOLD = Tombstone(purge=build(1_000).id, reason="leaked")
@@ -62,6 +64,23 @@ class ReplyContract:
         assert not await store.save_replies([build_reply()], generation=before)
         assert await store.replies(build_reply().concept) == []
         assert await store.save_replies([build_reply()], generation=store.generation)
+
+    async def test_a_reply_that_says_a_purged_value_is_not_kept(self, store: Store) -> None:
+        """U-08, K-53: neither one from before, nor one of a source that states it still, in any spelling."""
+        said = msgspec.structs.replace(build_reply(), body=b'{"fragments":[{"text":"in\\nZ\\u00fcrich"}]}')
+        other = build_reply("a:b:2")
+        other = msgspec.structs.replace(other, body=b'{"fragments":[{"text":"in Basel"}]}')
+        await store.append([build(1)])
+        await store.save_replies([said, other], generation=store.generation)
+
+        kept = Selection(value="zürich").kept(at=START_AT, told=TOLD)
+        assert kept is not None
+        await store.keep_purge(kept)
+        assert await store.replied() == []
+        await store.append([build(2)])  # by which a process knows of it
+        assert await store.save_replies([said, other], generation=store.generation)
+
+        assert await store.replied() == ["a:b:2"]
 
     async def test_rebuild_forgets_replies(self, store: Store) -> None:
         await store.append([build(1)])
