@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import compress
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from hypothesis import strategies as some
 import mica
 from mica import EventQuery, Memory
 from mica.errors import InvalidInput, SourceFailed
-from mica.hook import is_held_out
+from mica.hook import BRIEFS, OFFERS, is_held_out
 from mica.inject.composing import Account, compose
 from mica.inject.render import at_most, for_agents, with_cost
 from mica.model import Passage
@@ -398,10 +399,12 @@ async def test_briefs_can_be_switched_off_for_one_request_or_for_a_space(memory:
 
 async def test_a_share_of_sessions_is_held_out_and_always_the_same(home: Settings) -> None:
     """C-54"""
-    held = [is_held_out(f"s{number}", 0.3) for number in range(1_000)]
+    sessions = [f"s{number}" for number in range(1_000)]
+    held = [is_held_out(each, 0.3, what=BRIEFS) for each in sessions]
     assert 250 < sum(held) < 350
-    assert held == [is_held_out(f"s{number}", 0.3) for number in range(1_000)]
-    assert not is_held_out("", 1)
+    assert held == [is_held_out(each, 0.3, what=BRIEFS) for each in sessions]
+    assert 60 < sum(is_held_out(each, 0.3, what=OFFERS) for each in compress(sessions, held)) < 120
+    assert not is_held_out("", 1, what=BRIEFS)
 
     home = msgspec.structs.replace(home, brief=msgspec.structs.replace(home.brief, holdout=1.0))
     async with mica.open(":memory:", settings=home) as memory:

@@ -381,7 +381,7 @@ def test_a_session_that_is_held_out_is_told_nothing_at_its_start_and_that_is_rec
     """C-54: by the draw that decides for `Memory.brief`, so that a session has all briefs or none."""
     share = 0.5
     agent.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT, receipt="r1", holdout=share))
-    sessions = {hook.is_held_out(f"s{number}", share): f"s{number}" for number in range(20)}
+    sessions = {hook.is_held_out(f"s{number}", share, what=hook.BRIEFS): f"s{number}" for number in range(20)}
 
     for is_held_out, session in sessions.items():
         told = agent.tell("opencode", "session", session_id=session).stdout.decode()

@@ -34,6 +34,7 @@ HOOKS = b"-hooks"  # behind the name of a space's file: the folder of all that i
 SPOOL, FAILURES, OFF, NO_PROMPTS = b"spool", b"failures.jsonl", b"off", b"no-prompts"
 SHOWN = b"shown"  # lines that sessions were shown, where the read gate is on
 SESSION_ANSWER, PROMPT_ANSWER, CHILD = b"session.json", b"prompt.json", b"child"
+BRIEFS, OFFERS = "briefs", "offers"  # that sessions are held out of, each by a draw of its own
 COMMAND = b"ingest-command"  # in the data folder: the words that start the ingest child, one on each line
 
 CLIENTS = ("claude", "codex", "gemini", "copilot", "opencode", "cursor")
@@ -503,7 +504,7 @@ def _session_answer(here: Here, session: str) -> tuple[str, dict[str, object]]:
     if not text:
         return "", {}
     offered: dict[str, object] = {"kind": "session", "receipt": _text(made, "receipt")}
-    if is_held_out(session, made.get("holdout")):
+    if is_held_out(session, made.get("holdout"), what=BRIEFS):
         return "", {**offered, "held_out": True}
     return text, offered
 
@@ -527,7 +528,7 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
     if not paths:
         return "", {}
     offered: dict[str, object] = {"kind": "prompt", "paths": paths}
-    if is_held_out(session or prompt, made.get("holdout")):
+    if is_held_out(session or prompt, made.get("holdout"), what=OFFERS):
         return "", {**offered, "held_out": True}
     return text, {**offered, "characters": len(text)}
 
@@ -653,16 +654,19 @@ def _list(line: bytes) -> list[int]:
     return told if isinstance(told, list) and len(told) == 6 else []
 
 
-def is_held_out(session: str, share: object) -> bool:
-    """Whether a session is one of the share that is told nothing. The same session always is, or never.
+def is_held_out(session: str, share: object, *, what: str) -> bool:
+    """Whether a session is one of the share that is not told something. The same session always is, or never.
 
-    One draw decides for all that is told: of two shares, the sessions of the smaller are among those of the larger.
+    What is told is drawn for by itself: were the same sessions held out of two things, neither could be measured alone.
     """
     if not session or not isinstance(share, int | float) or share <= 0:
         return False
     from binascii import crc32
 
-    return crc32(session.encode("utf-8", "replace")) / 2**32 < share
+    number = crc32(f"{what} {session}".encode("utf-8", "replace"))
+    for factor in (0x85EBCA6B, 0xC2B2AE35):  # a checksum of two beginnings differs by the same bits whatever follows
+        number = (number ^ number >> 15) * factor % 2**32
+    return (number ^ number >> 16) / 2**32 < share
 
 
 def _answers(here: Here, name: bytes, *, version: int = 1) -> dict[str, object]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from mica.errors import InvalidInput, MicaError, UnknownEvent
-from mica.hook import is_held_out
+from mica.hook import BRIEFS, is_held_out
 from mica.inject.receipts import BRIEF, receipt
 from mica.inject.switching import SWITCHED, is_switched_on
 from mica.llm.embeddings import Encoder
@@ -169,7 +169,7 @@ class Briefing(Gathering):
             past = self._moment(at, now or self._clock())
             assert past is not None
             brief = await self._brief_at(asked, past)
-        elif off or is_held_out(self.here.context.session or "", self._settings.brief.holdout):
+        elif off or is_held_out(self.here.context.session or "", self._settings.brief.holdout, what=BRIEFS):
             past, brief = None, _nothing(asked)
         else:
             past, brief = None, await self._brief_now(asked, now or self._clock())
@@ -181,7 +181,7 @@ class Briefing(Gathering):
     async def prepare_brief(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
         """Load what a brief is made with: as `prepare`, the statistics of words, and the model where it has vectors.
 
-        Briefs work without this, but the first of a process may name what was not ready in time. Nothing is raised.
+        Briefs work without this, but the first of a process may name what was not ready in time.
         """
         await self.prepare(concept)
         with suppress(MicaError):
