@@ -20,8 +20,8 @@ from mica.inject.gathered import LINE_TOKENS, Defragged, defragged, line, shorte
 from mica.inject.render import at_most
 from mica.select.cohere import cohere
 from mica.select.collecting import Collected, Degraded
-from mica.select.fragments import PHI_INV, Concept, Declared, Fragment, Value
-from mica.select.judgments import JUDGED, judgment_data
+from mica.select.fragments import JUDGED, PHI_INV, Concept, Declared, Fragment, Value
+from mica.select.judgments import judgment_data
 from mica.settings import Settings
 from mica.store.hot import Reads
 from mica.testing import HandClock
@@ -326,6 +326,20 @@ async def test_what_is_no_concept_is_not_judged(memory: Memory) -> None:
         with pytest.raises(InvalidInput, match="is not a concept; name it domain:type:id"):
             memory.judge(wrong, "GROWL", confidence=0.5)  # type: ignore[arg-type]  # the fault itself
     assert await memory.judgments() == []
+
+
+async def test_an_event_of_somebody_else_that_is_named_as_a_retraction_takes_nothing_back(memory: Memory) -> None:
+    memory.judge(CONCEPT, "GROWL", confidence=0.5)
+    strange: object
+    for strange in ([], {}, None, 5):
+        memory.emit("judgment.retracted", {"judgment": strange, "concept": CONCEPT})
+
+    [standing] = await memory.judgments()
+    answer = await memory.defrag(CONCEPT)
+
+    assert standing.verdict == "GROWL"
+    assert "GROWL" in answer.injection
+    assert "judgments" not in answer.missing
 
 
 async def test_secrets_do_not_get_into_a_judgment(memory: Memory) -> None:

@@ -13,8 +13,7 @@ from mica.inject.gathered import line
 from mica.inject.receipts import BRIEF, CONFLICTS
 from mica.model import CRYSTAL, RETRACTED, Event, EventId, EventQuery, is_tombstone
 from mica.select.cohere import Origin, Stated
-from mica.select.fragments import GATHERED
-from mica.select.judgments import JUDGMENT_RETRACTED
+from mica.select.fragments import GATHERED, JUDGMENT_RETRACTED
 from mica.store.protocol import Store
 from mica.words import words
 

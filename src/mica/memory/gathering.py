@@ -30,7 +30,15 @@ from mica.model import (
 )
 from mica.observe.context import Here
 from mica.observe.redact import redact
-from mica.select.fragments import GATHERED, PHI_INV_2, Concept, FragmentSource
+from mica.select.fragments import (
+    DEGRADED,
+    GATHERED,
+    JUDGED,
+    JUDGMENT_RETRACTED,
+    PHI_INV_2,
+    Concept,
+    FragmentSource,
+)
 from mica.select.references import Reference
 from mica.store.hot import Hot, Reads
 from mica.store.scheduling import Job
@@ -52,9 +60,7 @@ USED_MAX = 2_000  # of those questions
 REACTING_MAX = 89  # concepts that wait to be gathered again; beyond that whoever asks next gathers
 SPOOLS_S = 0.1  # between two looks at what hooks have left
 AHEAD_S = 1.0  # nobody waits for what is gathered ahead
-JUDGED, JUDGMENT_RETRACTED = "judgment.made", "judgment.retracted"
 CHECK_S = 3.0  # for one source to say that it is there
-DEGRADED = "quality.degraded"
 ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events that speak of one concept
 REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # after which something is gathered at once
 
@@ -152,8 +158,8 @@ class Gathering(Sourcing):
     async def prepare(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
         """Load and connect to what gathering of these concepts needs, and of those that every brief speaks of.
 
-        A process that has just begun would pay for it within its first deadline. Nothing is raised: what is not there
-        is told when it is asked.
+        A process that has just begun would pay for it within its first deadline. What is not there is told when it is
+        asked. Raises InvalidInput for what is no concept.
         """
         from mica.inject import composing  # noqa: F401  # for what it loads
 

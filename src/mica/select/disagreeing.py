@@ -11,11 +11,11 @@ import msgspec
 from mica.errors import MicaError
 from mica.model import Event, EventQuery
 from mica.select.cohere import Conflict
+from mica.select.fragments import DEGRADED
 from mica.store.encoding import remember
 from mica.store.protocol import Store
 from mica.words import terms
 
-DEGRADED = "quality.degraded"  # says that what was told of a concept, or of all, is not good enough
 LOOKED_MAX = 100  # of the latest about a concept, among which its own is looked for
 
 

@@ -32,6 +32,9 @@ RANK_STEP = 10  # of a rank, that makes a source weigh φ times less
 RANK_MAX = 1_000
 
 OWN = ("judgments", "mica", "teachings", "trails", "log")  # what mica's own sources are called, and its log
+JUDGED = "judgment.made"
+JUDGMENT_RETRACTED = "judgment.retracted"  # says that a judgment does not hold any more, and why
+DEGRADED = "quality.degraded"  # says that what was told of a concept, or of all, is not good enough
 GATHERED = "defrag"  # the event that records what was gathered about a concept
 DOMAIN_CHARACTERS_MAX = 64  # of a domain or type: a word for a kind
 ID_CHARACTERS_MAX = 500  # of an id: a path or an address; longer ones are content

@@ -14,12 +14,10 @@ import msgspec
 from mica.errors import InvalidInput
 from mica.model import Event, EventId, EventQuery
 from mica.observe.redact import redact
-from mica.select.fragments import RANK_DATABASE, Concept, Declared, Fragment
+from mica.select.fragments import JUDGED, JUDGMENT_RETRACTED, RANK_DATABASE, Concept, Declared, Fragment
 from mica.store.hot import Reads
 from mica.words import terms
 
-JUDGED = "judgment.made"
-JUDGMENT_RETRACTED = "judgment.retracted"  # says that a judgment does not hold any more, and why
 VERDICT_CHARACTERS_MAX = 200  # a verdict is a word or two; why it was given are the reasons
 REASONS_MAX = 20
 SHOWN_MAX = 20  # of the latest judgments about one concept
@@ -108,7 +106,8 @@ async def judgments(reads: Reads, *, concept: Concept | None = None, limit: int 
     else:
         text = str(concept) if terms(str(concept)) else None
         found = await reads.events(EventQuery(names=(JUDGED, JUDGMENT_RETRACTED), text=text, limit=LOOKED_MAX))
-    retracted = {event.data.get("judgment") for event in found if event.name == JUDGMENT_RETRACTED}
+    # As text, whatever somebody else's event of this name holds there.
+    retracted = {str(event.data.get("judgment")) for event in found if event.name == JUDGMENT_RETRACTED}
     known = [each for event in found if event.name == JUDGED and (each := judgment_of(event)) is not None]
     standing = [each for each in known if each.id not in retracted and concept in (None, each.concept)]
     return standing[-limit:]

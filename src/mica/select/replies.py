@@ -21,8 +21,7 @@ import msgspec
 from mica.errors import InvalidInput, MicaError
 from mica.model import RETRACTED, Reply, name_pattern, split_id
 from mica.select.changes import Change, Changes
-from mica.select.fragments import GATHERED, PHI_INV, Concept, Declared, Fragment, covers
-from mica.select.judgments import JUDGMENT_RETRACTED
+from mica.select.fragments import DEGRADED, GATHERED, JUDGMENT_RETRACTED, PHI_INV, Concept, Declared, Fragment, covers
 from mica.store.protocol import Store
 from mica.store.purging import PURGE
 from mica.teachings import WITHDRAWN
@@ -51,7 +50,7 @@ TRIGGERS = {
     "judgment.*": "judgment:*",
     "learning.*": "learning:*",
     "session.ended": "judgment:*",
-    "quality.degraded": "*",
+    DEGRADED: "*",
 }
 
 # After these, what was stated does not hold, and is not only old.

@@ -144,7 +144,7 @@ async def crystallize(memory: Memory, asked: CrystallizeAsked) -> Made:
 
 @API.post("/retract", tag="crystals")
 async def retract(memory: Memory, asked: EndAsked) -> Ended:
-    """Say that a mark or a crystal does not hold any more. It stays in the log; nothing finds it or rests on it."""
+    """Say that a mark, crystal or judgment does not hold any more. It stays in the log, and nothing rests on it."""
     found = await memory.event(asked.reference)
     return Ended(retracted=found.id, event=await memory.retract(found.id, reason=asked.reason))
 
