@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from pathlib import Path
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -53,6 +54,22 @@ async def test_only_so_many_spaces_are_open_and_the_idlest_goes(tmp_path: Path, 
     [mark] = await (await house.memory("one")).events()  # nothing of it was lost
     assert mark.data["text"] == "The cookie is set before the redirect"
     await house.close()
+
+
+async def test_a_space_that_opens_while_the_house_closes_is_closed_too(tmp_path: Path, home: Settings) -> None:
+    opened: list[mica.Memory] = []
+
+    async def opening(target: Path, **_: object) -> mica.Memory:
+        opened.append(await mica.open(target, settings=home))
+        await house.close()
+        return opened[0]
+
+    house = House(tmp_path / "shop.db", settings=home, opening=cast(Any, opening))
+
+    with pytest.raises(InvalidInput, match="is stopping"):
+        await house.memory()
+    with pytest.raises(StoreUnavailable):
+        await opened[0].events()
 
 
 async def test_no_space_is_closed_while_somebody_uses_it(tmp_path: Path, home: Settings) -> None:

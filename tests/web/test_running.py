@@ -300,12 +300,13 @@ def test_a_signal_at_any_moment_ends_it_and_leaves_nothing(
         command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         until = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < until and not moment(process, data):
+        while not (is_moment := moment(process, data)) and process.poll() is None and time.monotonic() < until:
             pass
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         out, err = process.communicate(timeout=120)
 
+    assert is_moment, out + err
     assert process.returncode in (0, 130, -signal.SIGINT), out + err
     assert "Traceback" not in err
     assert not any(child.is_running() for child in children)

@@ -28,7 +28,7 @@ class Listener(ABC):
         loop = asyncio.get_running_loop()
         key = object()
         self._rings[key] = ring
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = loop.create_task(self._keep_listening(), name="mica-listening")
 
         def end() -> None:

@@ -40,6 +40,7 @@ LONG = ("age", "bury", "rebuild", "scrub", "verify")
 CONNECTIONS_MAX = 8
 STREAM = "/api/stream"
 QUIET_S = 40.0  # of the stream: a server says every 15 s that it is there
+REFUSED = (401, 403, 404)  # of the stream: asking again would be answered alike
 ASKED_AGAIN = 3  # times at most, where the server asked for patience or an idle connection was closed
 
 
@@ -239,8 +240,9 @@ class _StreamListener(Listener):
     async def _listen(self) -> bool:
         timeout = httpx2.Timeout(QUIET_S, connect=CONNECT_S)
         async with self._client.stream("GET", STREAM, params={"bundle": "minimal"}, timeout=timeout) as stream:
-            if stream.status_code != 200:
-                return stream.status_code >= 500  # a server that is stopping is asked again
+            if stream.status_code in REFUSED:
+                return False
+            stream.raise_for_status()  # it is stopping, or has too much to do: another time
             try:
                 async for _ in stream.aiter_raw():  # the first says where it begins
                     self.is_listening = True

@@ -25,6 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 OPEN_MAX = (
     64  # spaces at once: each has a thread and some files or connections, and a process may have about a thousand
 )
+STOPPING = "this server is stopping; ask again when it is back"
 LOG = logging.getLogger("mica.web")
 
 
@@ -105,12 +106,15 @@ class House:
             if name in self._closing:
                 await asyncio.wait([self._closing[name]])
             if self.is_closed:
-                raise InvalidInput("this server is stopping; ask again when it is back")
+                raise InvalidInput(STOPPING)
             if name not in self._open:
                 await self._make_room(name)
                 opened = await self._opening(
                     self._place(name, make=make), settings=self.settings, must_exist=not make and name != self.default
                 )
+                if self.is_closed:  # meanwhile: nobody else would close this one
+                    await opened.close()
+                    raise InvalidInput(STOPPING)
                 opened.is_ours = partial(self._is_tree, name)
                 self._open[name] = opened
             self._open.move_to_end(name)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 import mica
 from mica.model import EventId
 from mica.select.fragments import Concept
+from mica.select.sources import own
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
 from mica.walks import Step
@@ -54,3 +57,15 @@ async def test_a_trail_is_told_by_its_name_and_by_its_files(memory: mica.Memory,
     assert list(await source.fragments(Concept("code", "file", "tripe.py"), now=clock())) == []
     await memory.trails.suspend("payment-flow", reason="moved")
     assert list(await source.fragments(Concept("code", "file", "stripe.py"), now=clock())) == []
+
+
+async def test_trails_that_were_learned_without_an_event_are_found_after_a_while(
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A space without trails is not asked for them at each question; what is learned since is not missed for long."""
+    concept = "code:file:pay/stripe.py"
+    await memory.defrag(concept)
+    assert "trails" not in (await memory.defrag(concept)).asked
+    monkeypatch.setattr(own, "LEARNED_S", 0.0)
+
+    assert "trails" in (await memory.defrag(concept)).asked

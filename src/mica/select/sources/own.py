@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from time import monotonic
 
 from mica.crystallize.promoting import known
 from mica.model import RETRACTED
@@ -20,6 +21,7 @@ OFFERED_MAX = 5  # of each; more than a reader is shown of a concept
 TRAILS_MAX = 500  # that are looked at, the most walked first
 PATHS_MAX = 8  # of a trail; a list of paths pays only while it is short
 TEXT_CHARACTERS_MAX = 1_000
+LEARNED_S = 60.0  # trails are learned now and then: for so long a space without any is taken to have none
 
 
 class Taught:
@@ -73,7 +75,17 @@ class Trodden:
         self._store = store
         self._stored = stored
         self._gates = gates
-        self.are_any: bool | None = None  # in this space; None: nobody has looked
+        self._are_any: bool | None = None
+        self._looked_s = 0.0
+
+    @property
+    def are_any(self) -> bool | None:
+        """Whether this space has some; None where nobody has looked lately: no event says that some were learned."""
+        return self._are_any if monotonic() < self._looked_s + LEARNED_S else None
+
+    @are_any.setter
+    def are_any(self, value: bool | None) -> None:
+        self._are_any, self._looked_s = value, monotonic()
 
     async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
         await self._stored()
