@@ -242,11 +242,11 @@ async def test_a_retracted_judgment_is_told_by_nothing_any_more(memory: Memory, 
 async def test_a_retracted_judgment_does_not_stand_in_for_a_late_answer(memory: Memory) -> None:
     """C-15, C-17: an old reply may, one that was taken back may not."""
     wrong = memory.judge(CONCEPT, "GROWL", confidence=0.9)
-    assert "GROWL" in (await memory.defrag(CONCEPT)).injection
+    assert "GROWL" in (await memory.defrag(CONCEPT, deadline_s=10)).injection
     memory._collecting_parts.own[0]._reads = _Hung()
 
     await memory.retract(wrong.id, reason="it was the wrong branch")
-    answer = await memory.defrag(CONCEPT, deadline_s=0.2)
+    answer = await memory.defrag(CONCEPT, deadline_s=1)
 
     assert "GROWL" not in answer.injection
     assert (answer.degraded, list(answer.missing)) == ((), ["judgments"])
@@ -260,7 +260,7 @@ async def test_a_retracted_judgment_does_not_stand_in_elsewhere(
     target = tmp_path / "space.db" if engine == "sqlite" else request.getfixturevalue("server").address()
     async with mica.open(target, settings=home) as memory:
         wrong = memory.judge(CONCEPT, "GROWL", confidence=0.9)
-        assert "GROWL" in (await memory.defrag(CONCEPT)).injection
+        assert "GROWL" in (await memory.defrag(CONCEPT, deadline_s=10)).injection
         await memory._collecting_parts.replies.close()  # saves it
         memory._collecting_parts.own[0]._reads = _Hung()
         await memory.retract(wrong.id, reason="it was the wrong branch")
