@@ -2,7 +2,7 @@
 
     python bench/witness.py
     python bench/witness.py --quick                     # smaller, says what was scaled down
-    python bench/witness.py --only search               # one part: marks, search or crystals
+    python bench/witness.py --only search               # one part: marks, search, backlog or crystals
 
 Marks are phrases that people wrote about Python's standard library, so their words are as frequent as words are. Each
 part has its rival in the same run: a bare SQLite insert for marks, a plain FTS5 table of the same texts for searches
@@ -45,6 +45,7 @@ LIVE = 20
 STORED_AT_MOST = 50_000  # marks emitted at once: the journal is limited
 WARM_UP = 5  # queries that are not counted, after the first
 BUDGET_TOKENS = 2_000
+PAUSE_S = 0.05  # between two briefs beside other work
 WHOLE_SESSION_MARKS = 200
 DAY_SESSIONS, DAY_SESSION_MARKS = 5, 40
 LEAD_SHARE = 0.1  # of the tokens of its marks, which is what a session's crystal may have at most
@@ -421,6 +422,72 @@ def compare_search(plan: Plan, scratch: Path) -> Numbers:
     }
 
 
+# -- Briefs beside work that waits ------------------------------------------------------------------------------
+
+
+async def beside(path: Path, asked: Sequence[str]) -> tuple[list[Cost], list[Cost], tuple[int, int], float]:
+    """Briefs of a space where nothing is done, then of the same while the crystals of all its sessions are made.
+
+    Returns what each cost, how often something was missing, and how many seconds the crystals took.
+    """
+    costs: tuple[list[Cost], list[Cost]] = ([], [])
+    missing = [0, 0]
+
+    async def brief(place: int) -> None:
+        brief, cost = await timed(memory.brief(asked[len(costs[place]) % len(asked)], budget_tokens=BUDGET_TOKENS))
+        costs[place].append(cost)
+        missing[place] += bool(brief.missing)
+        await asyncio.sleep(PAUSE_S)
+
+    settings = mica.Settings(home=path.parent, transcripts=path.parent, semantic="off", time_zone="UTC")
+    async with mica.open(path, settings=settings, clock=lambda: datetime.now(UTC) + timedelta(weeks=2)) as memory:
+        await memory.prepare_brief()
+        for query in asked[:WARM_UP]:
+            await memory.brief(query)
+        for _ in asked:
+            await brief(0)
+        began = time.perf_counter()
+        crystallizing = asyncio.create_task(memory.auto_crystallize())
+        while not crystallizing.done():
+            await brief(1)
+        took_s = time.perf_counter() - began
+        check(len(await crystallizing) > 0, "crystals were made meanwhile")
+    return *costs, (missing[0], missing[1]), took_s
+
+
+def compare_backlog(plan: Plan, scratch: Path) -> Numbers:
+    marks = plan.spaces[0]
+    path = scratch / "backlog" / "space.db"
+    asyncio.run(fill(path, marks))
+    asked = [query for _, query in queries([marks], min(plan.queries, 100))]
+    alone, busy, missing, took_s = asyncio.run(beside(path, asked))
+    rows = [
+        (
+            name,
+            f"{len(costs)}",
+            f"{median([cost.wall_s * 1e3 for cost in costs]):.0f}",
+            f"{p95_ms(costs):.0f}",
+            f"{lack / len(costs):.0%}",
+        )
+        for name, costs, lack in (
+            ("nothing else is done", alone, missing[0]),
+            (f"{marks // SESSION_MARKS} sessions are crystallized, {took_s:.0f} s", busy, missing[1]),
+        )
+    ]
+    show(
+        f"briefs of {marks:,} marks, one after the other with {PAUSE_S * 1e3:.0f} ms between, while",
+        ("", "briefs", "p50 ms", "p95 ms", "missing"),
+        rows,
+    )
+    shutil.rmtree(path.parent)
+    return {
+        "brief_busy_p95_ms": p95_ms(busy),
+        "brief_busy_missing": missing[1] / len(busy),
+        "brief_alone_missing": missing[0] / len(alone),
+        "backlog_s": took_s,
+    }
+
+
 def short(marks: int) -> str:
     return f"{marks // 1_000_000}m" if marks >= 1_000_000 else f"{marks // 1_000}k"
 
@@ -671,6 +738,7 @@ def _show_weeks(nights: Weeks) -> tuple[float, float]:
 PARTS: dict[str, Callable[[Plan, Path], Numbers]] = {
     "marks": compare_marks,
     "search": compare_search,
+    "backlog": compare_backlog,
     "crystals": compare_crystals,
 }
 

@@ -74,7 +74,9 @@ class UnreadableStore(EphemeralStore):
     async def agents(self) -> list[str]:
         raise StoreUnavailable("the disk is gone")
 
-    async def unsealed(self, *, limit: int, session: str | None = None, latest: bool = False) -> list[Event]:
+    async def unsealed(
+        self, *, limit: int, session: str | None = None, latest: bool = False, after: int | None = None
+    ) -> list[Event]:
         raise StoreUnavailable("the disk is gone")
 
     async def crystals(self, query: CrystalQuery) -> list[mica.Crystal]:

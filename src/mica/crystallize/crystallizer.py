@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias, cast
 
@@ -12,11 +12,12 @@ import msgspec
 from mica.crystallize import closing as closings
 from mica.crystallize.asking import OPEN_TAGS, is_fulfilled, standing
 from mica.crystallize.closing import Calendar, Closing, revised
-from mica.crystallize.digest import Digest, Source, count_mentions, extract
+from mica.crystallize.digest import Digest, Source, count_mentions, extract, in_time
 from mica.crystallize.drafting import Material, continued, drafted, material
 from mica.crystallize.model_digest import model_digest
 from mica.crystallize.mood import mood
 from mica.crystallize.requests import Crystallized, Request, Written
+from mica.crystallize.salience import Tally
 from mica.crystals import (
     LEVELS,
     TREE,
@@ -55,12 +56,15 @@ from mica.model import (
 from mica.observe.redact import redact
 from mica.settings import Tier
 from mica.store.protocol import Store
+from mica.store.turns import nobody_asks
 
 Due: TypeAlias = Closing[Mark] | Closing[Crystal] | Waiting
 MARKS_AT_ONCE = 50_000  # of those that wait; the others when these are covered
+MARKS_PAGE = 500  # of those that are read at once: about 10 ms
 COMMITTED = "committed:"  # how the method begins of what an agent wrote itself
 TOO_LITTLE = "too little to say it in fewer words than it has"
 COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
+COUNTED_AT_ONCE = 250  # of them: about 25 ms
 
 
 class Digester(Protocol):
@@ -72,17 +76,28 @@ class Digester(Protocol):
         """`marks` are those beneath the sources, where they are crystals."""
 
 
-async def extractive(
-    sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
-) -> tuple[Digest, str]:
+def extractive(give_way: Callable[[], Awaitable[None]] = nobody_asks) -> Digester:
     """In the words of the sources, without a model. What all marks speak of decides, not only what was quoted."""
-    made = await asyncio.to_thread(_extracted, sources, budget_tokens, task, marks)
-    return made, "extractive-1"
+
+    async def digest(
+        sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+    ) -> tuple[Digest, str]:
+        ordered = in_time(material(marks).sources)
+        counted = Tally()
+        for start in range(0, len(ordered), COUNTED_AT_ONCE):
+            await give_way()
+            await asyncio.to_thread(_count, counted, ordered[start : start + COUNTED_AT_ONCE])
+        await give_way()
+        made = await asyncio.to_thread(
+            extract, sources, budget_tokens=budget_tokens, task=task, counted=counted if ordered else None
+        )
+        return made, "extractive-1"
+
+    return digest
 
 
-def _extracted(sources: Sequence[Source], budget_tokens: int, task: str, marks: Sequence[Mark]) -> Digest:
-    counted = count_mentions(material(marks).sources) if marks else None
-    return extract(sources, budget_tokens=budget_tokens, task=task, counted=counted)
+def _count(counted: Tally, sources: Sequence[Source]) -> None:
+    counted.add(count_mentions(sources))
 
 
 def by_model(llm: LLM, *, tier: Tier, agent: str | None = None) -> Digester:
@@ -109,6 +124,7 @@ class Crystallizer:
         clock: Clock,
         calendar: Calendar,
         idle: timedelta,
+        give_way: Callable[[], Awaitable[None]] = nobody_asks,
     ) -> None:
         self._store = store
         self._append = append
@@ -116,6 +132,8 @@ class Crystallizer:
         self._clock = clock
         self._calendar = calendar
         self._idle = idle
+        self._give_way = give_way
+        self._extractive = extractive(give_way)
 
     async def make(self, request: Request, *, context: Context) -> Crystallized:
         """Everything that is due, lowest level first. What another process makes meanwhile is not made again."""
@@ -132,6 +150,7 @@ class Crystallizer:
                 if isinstance(found, Waiting):
                     waiting.append(found)
                     continue
+                await self._give_way()
                 whole = await self._whole(found)
                 if (whole.period, frozenset(source.id for source in whole.sources)) in retracted:
                     waiting.append(_waiting(whole, "its crystal was retracted"))
@@ -219,7 +238,7 @@ class Crystallizer:
         period = closings.session_period(session)
         before = await self._store.crystals(CrystalQuery(period=period))
         covered = [event for crystal in before for each in crystal.sources if (event := await self._store.event(each))]
-        fresh = await self._store.unsealed(limit=MARKS_AT_ONCE, session=session)
+        fresh = [mark async for mark in self._unsealed(session)]
         return period, [mark.id for mark in await standing(self._store, [*covered, *fresh])]
 
     # -- What is due --------------------------------------------------------------------------------------------
@@ -252,8 +271,11 @@ class Crystallizer:
         return list(close(hierarchy, live, now=now, calendar=self._calendar, forced=request.is_forced))
 
     async def _due_sessions(self, request: Request, *, now: datetime) -> list[Due]:
-        waiting = await self._store.unsealed(limit=MARKS_AT_ONCE, session=request.session)
-        marks = [mark_of(event) for event in waiting if request.since is None or event.at >= request.since]
+        marks = [
+            mark_of(event)
+            async for event in self._unsealed(request.session)
+            if request.since is None or event.at >= request.since
+        ]
         if not marks:
             return []
         oldest = min(mark.at for mark in marks) - timedelta(days=2)
@@ -267,18 +289,34 @@ class Crystallizer:
             for event in ended
             if (session := event.context.session) is not None and event.at >= latest.get(session, event.at)
         }
-        return list(
-            closings.sessions(
-                marks,
-                await self._live("session", oldest),
-                now=now,
-                calendar=self._calendar,
-                last_at=last_at,
-                idle=self._idle,
-                ended=over,
-                forced=request.is_forced or request.session is not None,
-            )
+        due = closings.sessions(
+            marks,
+            await self._live("session", oldest),
+            now=now,
+            calendar=self._calendar,
+            last_at=last_at,
+            idle=self._idle,
+            ended=over,
+            forced=request.is_forced or request.session is not None,
         )
+        found: list[Due] = []
+        for each in due:
+            found.append(each)
+            await asyncio.sleep(0)
+        return found
+
+    async def _unsealed(self, session: str | None) -> AsyncIterator[Event]:
+        """The marks that wait, a page at a time: whoever asks in between does not stand behind all of them."""
+        count, last = 0, 0
+        while count < MARKS_AT_ONCE:
+            await self._give_way()
+            page = await self._store.unsealed(limit=MARKS_PAGE, session=session, after=last)
+            for event in page:
+                yield event
+            if len(page) < MARKS_PAGE:
+                return
+            count += len(page)
+            last = max(event.position or 0 for event in page)
 
     async def _stale(self, level: Level, closed: Collection[str], request: Request) -> list[Due]:
         """Crystals that rest on something that is there no more: they are made anew from what is left."""
@@ -355,6 +393,7 @@ class Crystallizer:
             stale = [each for each in closing.supersedes if not standing.issuperset(each.sources)]
             await self._withdraw(stale, request, context)  # too little is left to say it anew
             return None
+        await self._give_way()
         draft = msgspec.structs.replace(draft, open=await self._open(closing.sources))
         if request.is_dry:
             return crystal_of(self._event(draft, context))
@@ -376,7 +415,7 @@ class Crystallizer:
         for budget in dict.fromkeys([made_of.budget(closing), made_of.tokens // 2]):
             if budget < 1:
                 continue
-            digest, method = await (request.digest or extractive)(
+            digest, method = await (request.digest or self._extractive)(
                 made_of.sources, budget, task=context.task or "", marks=marks
             )
             if (draft := drafted(closing, made_of, digest, method=method)) is not None:
@@ -397,7 +436,7 @@ class Crystallizer:
         fresh = made_of.besides(known)
         said, method = Digest(), ""
         if (budget := fresh.budget(closing)) > 0:
-            digest = request.digest or extractive
+            digest = request.digest or self._extractive
             said, method = await digest(fresh.sources, budget, task=context.task or "", marks=())
         if not said.insight:  # nothing shorter can be said of little
             said = fresh.quoted()
@@ -409,7 +448,10 @@ class Crystallizer:
         crystals = [source for source in sources if isinstance(source, Crystal)]
         if not crystals or sum(crystal.marks for crystal in crystals) > COUNTED_MAX:
             return []
-        events = await self._store.events_of([each for crystal in crystals for each in crystal.sources])
+        events: list[Event] = []
+        for crystal in crystals:
+            await self._give_way()
+            events += await self._store.events_of(crystal.sources)
         marks = [mark_of(event) for event in events if event.name == MARK]
         return marks + await self._beneath([crystal_of(event) for event in events if event.name == CRYSTAL])
 

@@ -36,7 +36,7 @@ Reason: TypeAlias = Literal["empty", "filler", "only asked", "said by another", 
 
 INDIFFERENT = 0.6  # of the mean salience: a unit below it costs, so that a sentence of empty words never pays
 REQUEST_SHARE = 0.195  # of the budget: what was asked for is no evidence of work
-HEAD_FACTOR = 1.35  # the first sentence of a mark says what it is about
+HEAD_FACTOR = 1.5  # the first sentence of a mark says what it is about
 FILLER_FACTOR = 0.8
 SAYERS_MAX = 8  # statements of one unit that are compared with a dropped source
 THOUGHT_UNITS_MIN = 2  # beside numbers: a heading of one word tells nothing

@@ -64,6 +64,16 @@ class Tally(msgspec.Struct):
     places: int = 0
     units: dict[str, Mentions] = {}
 
+    def add(self, other: Tally) -> None:
+        """Count what comes after, too, as if it had been counted at once."""
+        for unit, mentions in other.units.items():
+            if unit not in self.units:
+                place = mentions.first + self.places
+                self.units[unit] = Mentions(place, place)
+            self.units[unit].add(mentions, places_before=self.places)
+        self.marks += other.marks
+        self.places += other.places
+
 
 class Table(msgspec.Struct, frozen=True):
     """What the counts are worth."""
@@ -146,13 +156,7 @@ def merge(tallies: Iterable[Tally]) -> Tally:
     """The counts of several stretches, one after the other, as if they had been counted at once."""
     merged = Tally()
     for each in tallies:
-        for unit, mentions in each.units.items():
-            if unit not in merged.units:
-                place = mentions.first + merged.places
-                merged.units[unit] = Mentions(place, place)
-            merged.units[unit].add(mentions, places_before=merged.places)
-        merged.marks += each.marks
-        merged.places += each.places
+        merged.add(each)
     return merged
 
 

@@ -172,7 +172,8 @@ class Briefing(Gathering):
         elif off or is_held_out(self.here.context.session or "", self._settings.brief.holdout, what=BRIEFS):
             past, brief = None, _nothing(asked)
         else:
-            past, brief = None, await self._brief_now(asked, now or self._clock())
+            with self._turns.asking():
+                past, brief = None, await self._brief_now(asked, now or self._clock())
         if is_preview:
             return brief
         took_ms = (asyncio.get_running_loop().time() - began) * 1000

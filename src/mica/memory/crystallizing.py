@@ -323,6 +323,7 @@ class Crystallizing(Reading):
             clock=self._clock,
             calendar=Calendar(self._settings.zone()),
             idle=timedelta(minutes=self._settings.crystals.idle_minutes),
+            give_way=self._turns.give_way,
         )
 
     async def _crystallized(self, request: Request) -> Crystallized:

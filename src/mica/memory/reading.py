@@ -200,17 +200,18 @@ class Reading(Observing):
         )
         await self._stored()
         likeness = {} if self._meanings is None else {"likeness": self._meanings.likeness}
-        return await find(
-            self._store,
-            query,
-            limit=limit,
-            now=now,
-            zone=self._settings.zone(),
-            filters=filters,
-            wanted=Wanted(level=level, with_sources=with_sources, with_superseded=with_superseded),
-            reorder=await self._by_files(query),
-            **likeness,
-        )
+        with self._turns.asking():
+            return await find(
+                self._store,
+                query,
+                limit=limit,
+                now=now,
+                zone=self._settings.zone(),
+                filters=filters,
+                wanted=Wanted(level=level, with_sources=with_sources, with_superseded=with_superseded),
+                reorder=await self._by_files(query),
+                **likeness,
+            )
 
     async def _by_files(self, query: str) -> Reorder | None:
         """How results are put into another order for a task; None: as they are."""

@@ -39,6 +39,7 @@ from mica.store.protocol import Store
 from mica.store.purging import Outstanding
 from mica.store.scheduling import Job, Ran, Scheduler
 from mica.store.space import space_of
+from mica.store.turns import Turns
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.llm.models import Models
@@ -72,7 +73,8 @@ class Wired:
             wake=self._folding.wake,
         )
         self._ageing = Ageing(store, now=clock)
-        self._meanings = None if encoder is None else Meanings(store, encoder)
+        self._turns = Turns()
+        self._meanings = None if encoder is None else Meanings(store, encoder, give_way=self._turns.give_way)
         self._folding.begin(self._journal)
         ids = map(partial(event_id, new_writer()), count(1))  # of what is appended without the journal
         self.spools = None if hooks is None else Spools(hooks)
@@ -80,7 +82,9 @@ class Wired:
         self._ids = ids
         self._models: Models | None = None  # opened when it is first asked for
         self._opening_models = asyncio.Lock()
-        self._scheduler = Scheduler(store, self._jobs(), clock=clock, tell=self._job_failed)
+        self._scheduler = Scheduler(
+            store, self._jobs(), clock=clock, tell=self._job_failed, give_way=self._turns.give_way
+        )
         self._generation = store.generation
         self._marked_at: dict[EventId, datetime] = {}  # of marks made here: a reference to one has no time
         self._outstanding = Outstanding()  # purges, as far as this process knows of them

@@ -17,6 +17,7 @@ from mica.errors import MicaError, StoreError
 from mica.llm.embeddings import Encoder, packed, unpacked
 from mica.select.rank import Query
 from mica.store.protocol import Store
+from mica.store.turns import nobody_asks
 
 if TYPE_CHECKING:
     from mica.llm.embeddings import Matrix
@@ -36,11 +37,17 @@ class Meanings:
     """The vectors of one space. Close it, for it has a thread."""
 
     def __init__(
-        self, store: Store, encoder: Encoder, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        store: Store,
+        encoder: Encoder,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        give_way: Callable[[], Awaitable[None]] = nobody_asks,
     ) -> None:
         self._store = store
         self._encoder = encoder
         self._sleep = sleep
+        self._give_way = give_way
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mica-meanings")
         self._positions: list[int] = []
         self._matrix: Matrix | None = None
@@ -123,7 +130,10 @@ class Meanings:
                 batch = [(position, text) for position, text in batch if position > oldest]
             if not batch:
                 break
-            vectors = [vector for _, text in batch for vector in await self._run(partial(self._encoded, [text]))]
+            vectors: list[bytes] = []
+            for _, text in batch:
+                await self._give_way()
+                vectors += await self._run(partial(self._encoded, [text]))
             await self._store.save_vectors(
                 self.model, {position: vector for (position, _), vector in zip(batch, vectors, strict=True)}
             )

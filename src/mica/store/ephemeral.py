@@ -257,12 +257,25 @@ class EphemeralStore:
         found.sort(key=lambda crystal: (crystal.end_at, crystal.position))
         return found if query.limit is None else found[max(0, len(found) - query.limit) :]
 
-    async def unsealed(self, *, limit: int, session: str | None = None, latest: bool = False) -> list[Event]:
+    async def unsealed(
+        self,
+        *,
+        limit: int,
+        session: str | None = None,
+        latest: bool = False,
+        after: int | None = None,
+    ) -> list[Event]:
         self._check_open()
         marks = self._ordered(
-            lambda event: self._is_mark(event) and (session is None or event.context.session == session)
+            lambda event: (
+                self._is_mark(event)
+                and (session is None or event.context.session == session)
+                and (after is None or (event.position or 0) > after)
+            )
         )
         found = [mark for mark in (marks[-LATEST_MARKS:] if latest else marks) if mark.id not in self._derived.sealed]
+        if after is not None:
+            found = sorted(sorted(found, key=lambda mark: mark.position or 0)[:limit], key=lambda mark: mark.place)
         return found[max(0, len(found) - limit) :] if latest else found[:limit]
 
     async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:

@@ -539,9 +539,17 @@ class PostgresStore:
 
     @reading
     async def unsealed(
-        self, connection: Connection, *, limit: int, session: str | None = None, latest: bool = False
+        self,
+        connection: Connection,
+        *,
+        limit: int,
+        session: str | None = None,
+        latest: bool = False,
+        after: int | None = None,
     ) -> list[Event]:
-        return await postgres_crystals.unsealed(self._reads(connection), limit, session=session, latest=latest)
+        return await postgres_crystals.unsealed(
+            self._reads(connection), limit, session=session, latest=latest, after=after
+        )
 
     @reading
     async def citing(self, connection: Connection, identifiers: Sequence[EventId]) -> list[EventId]:

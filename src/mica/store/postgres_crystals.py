@@ -221,11 +221,13 @@ async def positions(reads: Reading, query: CrystalQuery) -> list[int]:
     return [position for (position,) in rows]
 
 
-async def unsealed(reads: Reading, limit: int, *, session: str | None, latest: bool) -> list[Event]:
+async def unsealed(reads: Reading, limit: int, *, session: str | None, latest: bool, after: int | None) -> list[Event]:
     """The marks that no live crystal has as a source, the oldest or the latest."""
-    wanted = "session = (SELECT id FROM sessions WHERE space = $1 AND name = $3)" if session is not None else "TRUE"
+    wanted = "position > $3"
+    if session is not None:
+        wanted += " AND session = (SELECT id FROM sessions WHERE space = $1 AND name = $4)"
     looked_at = f"ORDER BY at DESC, position DESC LIMIT {LATEST_MARKS}" if latest else ""
-    order = "at DESC, position DESC" if latest else "at, position"
+    order = "at DESC, position DESC" if latest else "at, position" if after is None else "position"
     rows = await reads.connection.fetch(
         f"""SELECT position FROM (
             SELECT position, at FROM texts WHERE space = $1 AND is_mark AND {wanted} {looked_at}
@@ -234,6 +236,7 @@ async def unsealed(reads: Reading, limit: int, *, session: str | None, latest: b
         ) ORDER BY {order} LIMIT $2::bigint""",
         reads.space,
         limit,
+        after or 0,
         *([] if session is None else [session.encode()]),
     )
     return sorted(await reads.at(position for (position,) in rows), key=lambda event: event.place)

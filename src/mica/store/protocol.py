@@ -156,10 +156,18 @@ class Store(Protocol):
     async def crystal_postings(self, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
         """Which of the crystals that fit contain these terms: every term asked for, in order of position."""
 
-    async def unsealed(self, *, limit: int, session: str | None = None, latest: bool = False) -> list[Event]:
+    async def unsealed(
+        self,
+        *,
+        limit: int,
+        session: str | None = None,
+        latest: bool = False,
+        after: int | None = None,
+    ) -> list[Event]:
         """The oldest marks that no live crystal of the hierarchy of time has as a source, without retracted ones.
 
-        Of a session, if one is given. With `latest`, the newest of the last LATEST_MARKS. In order of time.
+        Of a session, if one is given. With `latest`, the newest of the last LATEST_MARKS; with `after`, the first that
+        were stored after this position, to read many of them by and by. In order of time.
         """
 
     async def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:

@@ -17,6 +17,7 @@ import msgspec
 from mica.errors import ClaimLost, MicaError
 from mica.model import Clock
 from mica.store.protocol import Store
+from mica.store.turns import nobody_asks
 
 LEASE = timedelta(minutes=5)  # renewed by nobody: a job ends long before, or its process is dead
 STIR_S = 60.0  # how often an active process looks for what is due
@@ -55,9 +56,16 @@ class Scheduler:
     """Runs the jobs of one space that are due."""
 
     def __init__(
-        self, store: Store, jobs: Sequence[Job], *, clock: Clock, tell: Callable[[Ran], None] = lambda ran: None
+        self,
+        store: Store,
+        jobs: Sequence[Job],
+        *,
+        clock: Clock,
+        tell: Callable[[Ran], None] = lambda ran: None,
+        give_way: Callable[[], Awaitable[None]] = nobody_asks,
     ) -> None:
         self._tell = tell  # called with every job that failed
+        self._give_way = give_way
         self._store = store
         self._jobs = {job.kind: job for job in jobs}
         self._clock = clock
@@ -77,6 +85,7 @@ class Scheduler:
             claim := await self._store.claim(chosen, owner=self._owner, due_by=self._clock(), lease=LEASE)
         ) is not None:
             job = self._jobs[claim.kind]
+            await self._give_way()
             next_at = job.after(self._clock())
             try:
                 found = Ran(kind=job.kind, done=await job.run(), next_at=next_at)

@@ -357,10 +357,17 @@ class SqliteCore:
             found = map(crystal_of, self._at(sqlite_crystals.found(self._connection, query)))
             return sorted(found, key=lambda crystal: (crystal.end_at, crystal.position))
 
-    def unsealed(self, *, limit: int, session: str | None = None, latest: bool = False) -> list[Event]:
+    def unsealed(
+        self,
+        *,
+        limit: int,
+        session: str | None = None,
+        latest: bool = False,
+        after: int | None = None,
+    ) -> list[Event]:
         with self._reading():
-            found = self._at(sqlite_crystals.unsealed(self._connection, limit, session=session, latest=latest))
-            return sorted(found, key=lambda event: event.place)
+            positions = sqlite_crystals.unsealed(self._connection, limit, session=session, latest=latest, after=after)
+            return sorted(self._at(positions), key=lambda event: event.place)
 
     def citing(self, identifiers: Sequence[EventId]) -> list[EventId]:
         with self._reading():

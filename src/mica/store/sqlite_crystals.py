@@ -173,16 +173,20 @@ def found(connection: apsw.Connection, query: CrystalQuery) -> list[int]:
     return [row[0] for row in rows]
 
 
-def unsealed(connection: apsw.Connection, limit: int, *, session: str | None, latest: bool) -> list[int]:
+def unsealed(
+    connection: apsw.Connection, limit: int, *, session: str | None, latest: bool, after: int | None
+) -> list[int]:
     """The positions of the marks, oldest or latest first, that no live crystal has as a source."""
     wanted = "is_mark" if session is None else "is_mark AND session = (SELECT id FROM sessions WHERE name = ?)"
+    if after is not None:
+        wanted += " AND position > ?"
     looked_at = f"ORDER BY at DESC, position DESC LIMIT {LATEST_MARKS}" if latest else ""
-    order = "at DESC, position DESC" if latest else "at, position"
+    order = "at DESC, position DESC" if latest else "at, position" if after is None else "position"
     rows = connection.execute(
         f"""SELECT position FROM (SELECT position, at FROM texts WHERE {wanted} {looked_at}) AS marks
         WHERE NOT EXISTS (SELECT 1 FROM crystal_sources WHERE source = marks.position AND is_live)
         ORDER BY {order} LIMIT ?""",
-        (*([] if session is None else [session]), limit),
+        (*([] if session is None else [session]), *([] if after is None else [after]), limit),
     )
     return [row[0] for row in rows]
 

@@ -321,6 +321,9 @@ class CrystalContract:
         assert [event.id for event in await store.unsealed(limit=9, session="s1")] == odd
         assert [event.id for event in await store.unsealed(limit=1, session="s1", latest=True)] == odd[-1:]
         assert await store.unsealed(limit=9, session="unknown") == []
+        places = [event.position or 0 for event in await store.unsealed(limit=9, after=0)]
+        assert sorted(places)[1:3] == [event.position for event in await store.unsealed(limit=2, after=min(places))]
+        assert await store.unsealed(limit=9, after=max(places)) == []
 
     async def test_crystals_are_asked_for_by_level_period_and_time(self, store: Store) -> None:
         """B-26: the ones that end last, oldest first."""
