@@ -60,13 +60,10 @@ class Ranking:
             await asyncio.wait([reading], timeout=within_s)
             if not reading.done() or reading.cancelled() or reading.exception() is not None:
                 return None
-        asking = asyncio.ensure_future(navigating.ranked(task, walked=walked))
-        asking.add_done_callback(heed)
-        await asyncio.wait([asking], timeout=within_s)  # somebody may be reading still
-        if not asking.done():
-            asking.cancel()
+        try:
+            return await asyncio.wait_for(navigating.ranked(task, walked=walked), within_s)  # somebody may read still
+        except TimeoutError:
             return None
-        return asking.result()
 
     async def likely(self, task: str, *, root: Path, session: str | None) -> dict[str, float]:
         """The files that a task will need, with their probabilities, by what is at hand: nothing is read for it."""

@@ -133,6 +133,8 @@ class Guiding(Crystallizing):
     async def _end_guiding(self) -> None:
         if "_ranking" in self.__dict__:
             await self._ranking.close()
+        for navigating in self._trees.values():
+            await navigating.close()
 
     async def _worked_in(self) -> Path | None:
         """The working tree of the latest session; None where there was none, or it is not here."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import mica
-from mica.select.navigation.navigating import learned_file, load_learned
+from mica.select.navigation.navigating import Navigating, learned_file, load_learned
+from mica.store.ephemeral import EphemeralStore
 from mica.testing import HandClock
 
 FILES = {
@@ -242,3 +245,26 @@ async def test_files_are_those_of_the_space_and_not_of_wherever_one_stands(
         memory.emit("session.started", {"cwd": str(tmp_path / "gone")})
         places = await memory.navigate("charged twice")
         assert (list(places), list(places.missing)) == ([], ["files"])
+
+
+async def test_a_thread_that_works_on_after_its_caller_has_gone_works_alone(root: Path, tmp_path: Path) -> None:
+    """Who was cancelled is not waited for, and the next still waits until the tree is nobody else's."""
+    store, now = EphemeralStore(), datetime(2026, 1, 1, tzinfo=UTC)
+    navigating = Navigating(store, root, home=tmp_path)
+    await navigating.ready(now=now)
+    pipe = learned_file(tmp_path, space=store.space)  # reading it waits for somebody who writes
+    os.mkfifo(pipe)
+
+    asking = asyncio.ensure_future(navigating.ranked("the cookie", walked=()))
+    writing = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    was_busy = navigating.is_busy
+    pipe.unlink()
+    os.close(writing)
+
+    assert was_busy
+    assert await navigating.ranked("the cookie", walked=()) == []
+    assert not navigating.is_busy
+    await navigating.close()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,9 +25,12 @@ from mica.select.navigation.navigator import Navigator, Sessions, with_lines
 from mica.select.navigation.past import Commit, Past, Task
 from mica.select.navigation.places import Place, Places
 from mica.select.navigation.signals import Question
+from mica.select.sources import heed
 from mica.select.sources.files import Ranked
 from mica.store.protocol import Store
 from mica.walks import Step, Walk, walks_of
+
+R = TypeVar("R")
 
 TOUCHING = ("read", "edit", "create")
 SESSIONS_MAX = 200  # whose files hooks know: an older one is seldom gone on with
@@ -60,24 +64,54 @@ class Navigating:
         self._learned = None if home is None else learned_file(home, space=store.space)
         self._past: _Read | None = None
         self._lock = asyncio.Lock()
+        self._working: set[asyncio.Future[Any]] = set()
 
     async def places(self, task: str, *, limit: int, session: str | None, now: datetime) -> Places:
         """Where a task will lead. Raises InvalidInput for a limit that is not possible."""
         if not 0 <= limit <= LIMIT_MAX:
             raise InvalidInput(f"{limit} places are not possible; give 0 to {LIMIT_MAX:,}")
-        async with self._lock:
-            _, _, _, past, walks = await self._known(now)
-            missing = await asyncio.to_thread(self._index.refresh)
-            if not past.commit_count:
-                missing["history"] = "no commits are known here; `mica learn git` takes them in"
-            places = await asyncio.to_thread(self._answer, task, past, session_of(walks, session), limit)
-            return Places(places, missing=missing)
+        return await self._alone(partial(self._places, task, limit=limit, session=session, now=now))
+
+    async def _places(self, task: str, *, limit: int, session: str | None, now: datetime) -> Places:
+        _, _, _, past, walks = await self._known(now)
+        missing = await asyncio.to_thread(self._index.refresh)
+        if not past.commit_count:
+            missing["history"] = "no commits are known here; `mica learn git` takes them in"
+        places = await asyncio.to_thread(self._answer, task, past, session_of(walks, session), limit)
+        return Places(places, missing=missing)
 
     async def ready(self, *, now: datetime) -> None:
         """Read what questions are answered by."""
-        async with self._lock:
-            await self._known(now)
-            await asyncio.to_thread(self._index.refresh)
+        await self._alone(partial(self._ready, now))
+
+    async def _ready(self, now: datetime) -> None:
+        await self._known(now)
+        await asyncio.to_thread(self._index.refresh)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody is being answered, or reads."""
+        return self._lock.locked()
+
+    async def _alone(self, work: Callable[[], Awaitable[R]]) -> R:
+        """Do this while nobody else does anything, to its end: a caller who has gone leaves a thread that works on."""
+
+        async def locked() -> R:
+            async with self._lock:
+                return await work()
+
+        task = asyncio.ensure_future(locked())
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+        task.add_done_callback(heed)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """End what nobody waits for any more."""
+        if self._working:
+            for task in self._working:
+                task.cancel()
+            await asyncio.wait(self._working)
 
     def forget(self) -> None:
         """Know nothing of the past any more: something of it was taken back."""
@@ -93,23 +127,27 @@ class Navigating:
 
         `walked` is what the session did until now, prompt by prompt.
         """
-        async with self._lock:
-            read = await self._unpurged()
-            return None if read is None else await asyncio.to_thread(self._ranked, task, read.past, read.walks, walked)
+        return await self._alone(partial(self._ranked, task, walked))
+
+    async def _ranked(self, task: str, walked: Sequence[tuple[str, ...]]) -> list[Ranked] | None:
+        read = await self._unpurged()
+        return None if read is None else await asyncio.to_thread(self._opened_before, task, read, walked)
 
     async def likely(self, task: str, *, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """The files that a task will need, with their probabilities, by the past that was read."""
-        async with self._lock:
-            read = await self._unpurged()
-            if read is None:
-                return {}
-            navigator = Navigator(self._index.tree, read.past, learned=load_learned(self._learned))
-            asked = await asyncio.to_thread(navigator.ask, Question(text=task, session=tuple(walked)))
-            return dict(asked.ranked[:LIKELY_MAX])
+        return await self._alone(partial(self._likely, task, walked))
 
-    def _ranked(self, task: str, past: Past, walks: Sequence[Walk], walked: Sequence[tuple[str, ...]]) -> list[Ranked]:
-        places = self._answer(task, past, walked, CONSIDERED)
-        last = _last(walks)
+    async def _likely(self, task: str, walked: Sequence[tuple[str, ...]]) -> dict[str, float]:
+        read = await self._unpurged()
+        if read is None:
+            return {}
+        navigator = Navigator(self._index.tree, read.past, learned=load_learned(self._learned))
+        asked = await asyncio.to_thread(navigator.ask, Question(text=task, session=tuple(walked)))
+        return dict(asked.ranked[:LIKELY_MAX])
+
+    def _opened_before(self, task: str, read: _Read, walked: Sequence[tuple[str, ...]]) -> list[Ranked]:
+        places = self._answer(task, read.past, walked, CONSIDERED)
+        last = _last(read.walks)
         return [
             Ranked(
                 path=place.path,
@@ -153,13 +191,15 @@ class Navigating:
 
         Costs next to nothing while neither the log nor what was learned has changed. None where nothing is kept here.
         """
-        async with self._lock:
-            position, generation = await self._store.last_position(), await self._generation()
-            state = (position, _changed_ns(self._learned))
-            if not await asyncio.to_thread(_is_kept, file, state, generation, now):
-                await self._write(file, await self._known(now), state, now)
-            await asyncio.to_thread(self._index.refresh)
-            return self._index.file
+        return await self._alone(partial(self._keep, file, now))
+
+    async def _keep(self, file: Path, now: datetime) -> Path | None:
+        position, generation = await self._store.last_position(), await self._generation()
+        state = (position, _changed_ns(self._learned))
+        if not await asyncio.to_thread(_is_kept, file, state, generation, now):
+            await self._write(file, await self._known(now), state, now)
+        await asyncio.to_thread(self._index.refresh)
+        return self._index.file
 
     async def _write(self, file: Path, read: _Read, state: tuple[int, int], now: datetime) -> None:
         """Keep what was read, and nothing where something was purged since: whoever purges removes the file once."""
