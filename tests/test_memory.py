@@ -204,6 +204,12 @@ async def test_names_that_cannot_be_asked_for_are_refused(memory: Memory, name: 
         memory.emit(name)
 
 
+@pytest.mark.parametrize("name", ["event.purged", "event.refused"])
+async def test_names_of_what_stands_in_an_events_place_are_refused(memory: Memory, name: str) -> None:
+    with pytest.raises(InvalidEvent, match="is what a store itself puts in an event's place"):
+        memory.emit(name, {"purge": "x", "reason": "y"})
+
+
 async def test_an_event_without_a_time_zone_is_refused(memory: Memory) -> None:
     """TB-16"""
     with pytest.raises(InvalidEvent, match="time zone"):

@@ -40,7 +40,7 @@ async def test_events_wait_here_while_the_server_is_away_and_arrive_once(
             await memory.position()
         segments = memory.store.segments
     [said] = [record.getMessage() for record in caplog.records if record.name == "mica"]
-    assert f"could not be stored in {server.base}/?space=shop now: kept in {segments} until" in said
+    assert f"1 event could not be stored in {server.base}/?space=shop now: kept in {segments} until" in said
     caplog.clear()
     port = int(server.base.rpartition(":")[2])
     with web_server_at(tmp_path / "server", port=port, token=server.token, opening=mica.open) as again:

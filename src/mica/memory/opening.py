@@ -45,7 +45,7 @@ class Memory(Keeping):
             if self._meanings is not None:
                 await self._meanings.close()
             await self._folding.close()
-            if waiting := self._journal.waiting:
+            if waiting := self._journal.waiting_events:
                 LOG.warning(
                     "%s could not be stored in %s now: kept in %s until somebody opens this space again from here",
                     counted(waiting, "event"),

@@ -22,6 +22,8 @@ from mica.model import (
     MARK,
     NESTING_MAX,
     ORIGINS,
+    PURGED,
+    REFUSED,
     Clock,
     Context,
     Event,
@@ -57,6 +59,7 @@ LOCK_PATIENCE_S = 1.0  # a token is away for a microsecond, or for the making of
 LOCK_RETRY_S = 0.0001
 FLOAT, HUGE, MINUS_HUGE = 0xCB, 0x7F, 0xFF  # MessagePack's mark of a float, and how one goes on that is not finite
 NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search  # a float that JSON cannot hold, or bytes that look so
+RESERVED = (PURGED, REFUSED)
 NOTHING: Mapping[str, object] = {}
 AGENT_NAME: Origin = "agent"
 AGENT = ORIGINS.index(AGENT_NAME) << ORIGIN_SHIFT
@@ -107,6 +110,8 @@ class Writer(Protocol):
 def check_kind(name: str, data: Mapping[str, object]) -> None:
     """Raise InvalidEvent when there is no event of this name, or a mark of this data."""
     check_name(name)
+    if name in RESERVED:
+        raise InvalidEvent(f"{name!r} is what a store itself puts in an event's place; give another name")
     if name == MARK:
         check_mark(data)
     elif len(known_names) < NAMES_MAX:

@@ -71,6 +71,11 @@ class Journal:
         """How many frames are not folded yet."""
         return sum(last - first for _, first, last in self.unfolded())
 
+    @property
+    def waiting_events(self) -> int:
+        """How many events are not folded yet, for people: their contexts take frames, too."""
+        return sum(segment.events_in(first, last) for segment, first, last in self.unfolded())
+
     def sync(self) -> None:
         """Return when everything emitted before survives power loss. Those who wait at once share one sync."""
         with self._syncing:
@@ -156,8 +161,8 @@ class Journal:
             raise StoreUnavailable("this memory is closed; open it again")
         if self.size_bytes > JOURNAL_BYTES_MAX:
             raise Backlogged(
-                f"{self.waiting:,} events wait for the store and take {self.size_bytes:,} bytes in {self._folder}; "
-                "the last one was not taken: is the store reachable? `mica doctor` tells"
+                f"{self.waiting_events:,} events wait for the store and take {self.size_bytes:,} bytes in "
+                f"{self._folder}; the last one was not taken: is the store reachable? `mica doctor` tells"
             )
         if self._folder is not None and self._home is None:
             self._home = Home.make(self._folder / self.writer)

@@ -183,7 +183,7 @@ def closed_in(folder: Path | None) -> list[str]:
 
 
 def backlog(folder: Path | None) -> tuple[int, int]:
-    """How many frames wait for the store in a folder, of living and dead writers, and the bytes of their segments.
+    """How many events wait for the store in a folder, of living and dead writers, and the bytes of their segments.
 
     A segment that is kept ready and holds nothing that waits counts for nothing.
     """
@@ -195,7 +195,7 @@ def backlog(folder: Path | None) -> tuple[int, int]:
             segment = None  # folded meanwhile, or of another version: its bytes count
         count = None
         if segment is not None:
-            count = segment.refreshed() - segment.folded
+            count = segment.events_in(segment.folded, segment.refreshed())
             segment.close()
         waiting += count or 0
         size += path.stat().st_size if count != 0 and path.exists() else 0

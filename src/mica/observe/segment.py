@@ -166,6 +166,10 @@ class Segment:
             self.ready += piece
         return self.ready
 
+    def events_in(self, first: int, last: int) -> int:
+        """How many of these frames are events; the others say what a context is, and belong to none."""
+        return sum(1 for word in self.spine[first:last] if word >> SCOPE_SHIFT)
+
     def refreshed(self) -> int:
         """How many frames are written, by what the spine says now. Threads may ask at once."""
         first, last = self.count, self.capacity
