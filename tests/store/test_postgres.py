@@ -299,6 +299,8 @@ async def test_a_role_enters_only_spaces_that_are_its_own(server: Server) -> Non
             assert not await connection.fetch(f"SELECT * FROM mica.spaces WHERE name = '{name}'")
         with pytest.raises(StoreUnavailable, match=rf"'{name}'.*belongs to another role"):
             await PostgresStore.open(server.address(role=OTHER, space=name))
+        with pytest.raises(StoreUnavailable, match=rf"'{name}'.*belongs to another role"):
+            await PostgresStore.open(server.address(role=OTHER, space=name), must_exist=True)  # reading makes none
 
         async with connected(server.dsn(role=OWNER)) as connection:
             await connection.execute(f"UPDATE mica.spaces SET role = '{OTHER}' WHERE name = '{name}'")

@@ -815,8 +815,6 @@ class PostgresStore:
         find = "SELECT number, id, generation FROM spaces WHERE name = $1"
         async with self._transaction(WRITE) as connection:
             row = await connection.fetchrow(find, name)
-            if row is None and self._must_exist:
-                raise UnknownSpace(self.location)
             if row is None:
                 await connection.execute(
                     "INSERT INTO spaces (id, name, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
@@ -825,6 +823,8 @@ class PostgresStore:
                     microseconds(utc_now()),
                 )
                 row = await connection.fetchrow(find, name)
+                if row is not None and self._must_exist:
+                    raise UnknownSpace(self.location)  # undone with the transaction; one of another role shows so
         if row is None:
             raise StoreUnavailable(
                 f"the space {name!r} on {self._address.host} belongs to another role; name another with ?space=, or "
