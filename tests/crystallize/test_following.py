@@ -264,3 +264,12 @@ def test_a_step_is_anchored_to_the_lines_it_was_shown(tmp_path: Path) -> None:
     assert whole.whole
     assert whole.path == "a.py"
     assert isinstance(anchored(tmp_path, "a.py", 80, 90), LeftOut)
+
+
+def test_a_range_behind_the_end_is_told_as_it_was_asked(tmp_path: Path) -> None:
+    (tmp_path / "session.py").write_text("one\ntwo\n")
+
+    left_out = anchored(tmp_path, "session.py", 10, 40)
+
+    assert isinstance(left_out, LeftOut)
+    assert left_out.reason == "session.py has 2 lines, so there is no range 10-40 in it"

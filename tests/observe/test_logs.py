@@ -349,6 +349,14 @@ async def test_a_context_by_reference_is_missing_and_told(memory: Memory, tmp_pa
         await memory.import_log(written(tmp_path, {"event": "x", "timestamp": 1, "_ksi_context": "ctx_1"}))
 
 
+@pytest.mark.parametrize(("line", "said"), [("null", "holds null"), ("[1]", "holds a list"), ("3", "holds a number")])
+async def test_a_line_that_is_no_object_is_named_in_words(memory: Memory, tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / "log.jsonl").write_text(line + "\n")
+
+    with pytest.raises(InvalidInput, match=f"{said}, not an object"):
+        await memory.import_log(tmp_path / "log.jsonl")
+
+
 @pytest.mark.parametrize("source", ["", "other"])
 async def test_a_changed_export_of_ours_is_told_as_such(memory: Memory, tmp_path: Path, source: str) -> None:
     memory.mark("one")

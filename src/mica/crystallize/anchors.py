@@ -74,7 +74,9 @@ def anchor(path: str, text: str, start: int, end: int) -> Anchor:
     """The anchor of these lines of a file. Raises InvalidInput where the file has no such lines."""
     lines = lines_of(text)
     if not 1 <= start <= end <= len(lines):
-        raise InvalidInput(f"{path} has {len(lines):,} lines, so there is no range {start}-{end} in it")
+        raise InvalidInput(
+            f"{path} has {len(lines):,} line{'' if len(lines) == 1 else 's'}, so there is no range {start}-{end} in it"
+        )
     whole = (start, end) == (1, len(lines))
     around = None if whole else enclosing(symbols(path, text), start, end)
     hashes = hashes_of(lines)

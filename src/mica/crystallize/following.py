@@ -79,6 +79,8 @@ def anchored(
         return LeftOut(path=contents.path, start=start or 1, end=end or start or 1, reason=contents.reason)
     lines = lines_of(contents.text)
     first, last = (1, len(lines)) if start is None else (start, min(end or start, len(lines)))
+    if start is not None and first > len(lines):
+        last = end or start  # told as it was asked
     try:
         if start is not None and shown_hash is not None and not _shown(lines[first - 1 : last], shown_hash):
             height = (end or start) - start + 1

@@ -236,7 +236,8 @@ def describe(shape: str, steps: Sequence[Step]) -> str:
     """One line for lists of commands: which tasks, and where to begin."""
     verb, _, about = shape.partition("-")
     tasks = f"{verb} tasks about {about.replace('-', ' and ')}" if about else f"{verb} tasks"
-    return f"Where {tasks} went: {len({step.path for step in steps})} files, beginning with {steps[0].path}"
+    count = len({step.path for step in steps})
+    return f"Where {tasks} went: {count} file{'' if count == 1 else 's'}, beginning with {steps[0].path}"
 
 
 def _agents(runs: Iterable[Run]) -> dict[str, Figures]:

@@ -172,10 +172,13 @@ def _keyed(path: Path, format: Format, entries: Sequence[Entry]) -> Log:
     )
 
 
+_CALLED = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}  # as JSON calls it
+
+
 def _object(text: bytes) -> Object:
     found = json.loads(text.decode(), parse_constant=_refuse_constant)
     if not isinstance(found, dict):
-        raise ValueError(f"holds a {type(found).__name__}, not an object")
+        raise ValueError(f"holds {_CALLED.get(type(found), 'a number')}, not an object")
     return found
 
 
