@@ -520,6 +520,39 @@ def test_a_mistyped_store_reads_alike_however_it_is_named(terminal: Terminal, tm
     assert not list(tmp_path.rglob("*.db"))
 
 
+@pytest.mark.parametrize("command", [["events", "follow"], ["stream"]])
+def test_following_makes_no_store_of_a_mistyped_name(terminal: Terminal, tmp_path: Path, command: list[str]) -> None:
+    refused = terminal.run(*command, "--store", str(tmp_path / "typo.db"), "-n", "1")
+
+    assert (refused.exit_code, "there is no store" in refused.stderr) == (1, True)
+    assert not list(tmp_path.rglob("typo.db*"))
+
+
+def test_a_copy_makes_no_folder(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.run("mark", "one")
+
+    refused = terminal.run("copy", str(tmp_path / "nosuch" / "x.db"))
+
+    assert (refused.exit_code, "there is no folder" in refused.stderr) == (1, True)
+    assert not (tmp_path / "nosuch").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["search", "x", "--since", "1h", "--until", "2h"], "is not before --until"),
+        (["events", "query", "--since", "1h", "--until", "2h"], "is not before --until"),
+        (["crystals", "--since", "1h", "--until", "2h"], "is not before --until"),
+        (["brief", "--at", "2999-01-01"], "is still to come"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(terminal: Terminal, command: list[str], said: str) -> None:
+    refused = terminal.run(*command)
+
+    assert refused.exit_code == 2
+    assert said in " ".join(refused.stderr.split())
+
+
 def test_reading_makes_no_space_on_a_server(terminal: Terminal, server: Server) -> None:
     """A mistyped name must not become a space; the directory's own is empty until something is written."""
     address = server.address(space="here")

@@ -25,6 +25,20 @@ def spans(text: str, *, now: datetime = NOW) -> list[tuple[datetime, datetime]]:
 
 
 @pytest.mark.parametrize(
+    ("text", "ago"),
+    [
+        ("1 minute ago", timedelta(minutes=1)),
+        ("an hour ago", timedelta(hours=1)),
+        ("Two hours ago", timedelta(hours=2)),
+        ("30 seconds ago", timedelta(seconds=30)),
+        ("90s", timedelta(seconds=90)),
+    ],
+)
+def test_a_moment_may_be_a_short_while_ago(text: str, ago: timedelta) -> None:
+    assert moment(text, now=NOW, zone=UTC) == NOW - ago
+
+
+@pytest.mark.parametrize(
     ("question", "start", "end"),
     [
         ("on 2025-03-05", day(3, 5), day(3, 6)),

@@ -9,7 +9,7 @@ from typing import ParamSpec, cast
 
 import click
 
-from mica.cli.output import Moment
+from mica.cli.output import Moment, check_order
 from mica.inject.documents import BUNDLES, chosen
 from mica.model import EventQuery
 
@@ -38,6 +38,7 @@ def query_options(function: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         errors = kwargs.pop("errors")
+        check_order(cast(datetime | None, kwargs["since"]), cast(datetime | None, kwargs["until"]))
         kwargs["asked"] = EventQuery(
             session=cast(str | None, kwargs.pop("session")),
             agent=cast(str | None, kwargs.pop("agent")),

@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Moment, Output, making_command, memory_command
+from mica.cli.output import Moment, Output, check_order, making_command, memory_command
 from mica.crystals import LEVELS, Crystal, Level
 from mica.inject.documents import crystal_document
 from mica.inject.lines import counted, local, one_line
@@ -111,6 +111,7 @@ async def crystals(
 
     Example: mica crystals session cookie --level day -n 7
     """
+    check_order(since, until)
     asked = " ".join(query)
     found = await memory.crystals(asked, level=typing.cast(Level | None, level), since=since, until=until, limit=limit)
     waiting = await memory.waiting() if not found and not asked else []

@@ -19,7 +19,7 @@ from rich.markup import escape
 from mica.cli.choosing import field_options, query_options
 from mica.cli.crystals import LEVEL
 from mica.cli.events import LIMIT, print_event
-from mica.cli.output import Output, making_command, memory_command
+from mica.cli.output import Output, following_command, making_command, memory_command
 from mica.crystals import crystal_of
 from mica.errors import StoreError
 from mica.inject.documents import FULL, Fields, crystal_document, event_document, event_line
@@ -65,7 +65,7 @@ async def _interruptible() -> AsyncIterator[None]:
 @click.option("--limit", "-n", type=LIMIT, help="Stop after so many.")
 @field_options
 @_until_interrupted
-@making_command
+@following_command
 async def follow(
     memory: Memory, output: Output, *, asked: EventQuery, after: int | None, limit: int | None, fields: Fields | None
 ) -> None:
@@ -93,7 +93,7 @@ async def follow(
 )
 @click.option("--limit", "-n", type=LIMIT, help="Stop after so many.")
 @_until_interrupted
-@making_command
+@following_command
 async def stream(
     memory: Memory, output: Output, *, crystals: bool, level: str | None, after: int | None, limit: int | None
 ) -> None:

@@ -18,6 +18,7 @@ from rich.markup import escape
 from mica.cli.observing import hook_failures
 from mica.cli.output import Output, Span, json_option, memory_command, target
 from mica.cli.planning import planned, usual_places
+from mica.errors import InvalidInput
 from mica.inject.lines import counted, local, one_line, size
 from mica.memory import Memory
 from mica.model import Event, EventQuery, utc_now
@@ -196,6 +197,7 @@ async def copy(memory: Memory, output: Output, *, destination: str, into_other: 
 
     Example: mica copy backup.db --space sample
     """
+    _check_folder(destination)
     with Console(stderr=True).status("copying") as status:
         done = await memory.copy_to(
             destination, into_other=into_other, on_progress=lambda count: status.update(f"{count:,} events")
@@ -206,6 +208,13 @@ async def copy(memory: Memory, output: Output, *, destination: str, into_other: 
         console.print(f"[green]✓[/] {escape(said)}", soft_wrap=True)
 
     output.show(done, for_people)
+
+
+def _check_folder(destination: str) -> None:
+    """Raise InvalidInput for a file in a folder that is not there: a copy goes where somebody looks for it."""
+    folder = Path(destination).expanduser().absolute().parent
+    if not is_address(destination) and not folder.is_dir():
+        raise InvalidInput(f"there is no folder {folder} for the copy; make it first")
 
 
 @click.command()

@@ -12,12 +12,20 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.output import Moment, Output, making_command, memory_command, print_late, print_unrecorded
+from mica.cli.output import (
+    Moment,
+    Output,
+    check_order,
+    making_command,
+    memory_command,
+    print_late,
+    print_unrecorded,
+)
 from mica.errors import InvalidInput, StoreError
 from mica.inject.documents import crystal_document
 from mica.inject.lines import counted, local, one_line
 from mica.memory import PRESETS, Memory, Preset
-from mica.model import RELATIONS, Origin, Relation
+from mica.model import RELATIONS, Origin, Relation, utc_now
 from mica.observe.redact import redact
 from mica.select.finding import DEPTHS, CrystalHit, Depth, collapsed
 from mica.select.rank import Hit
@@ -141,6 +149,7 @@ async def search(
 
     Example: mica search session cookie --since "two weeks ago" --tag gotcha -n 5
     """
+    check_order(since, until)
     asked = " ".join(query)
     found = await memory.search(
         asked,
@@ -238,6 +247,8 @@ async def brief(
     """
     if preset is not None and budget is not None:
         raise click.UsageError("--preset is a budget by name; give it or --budget, not both")
+    if at is not None and at > utc_now():
+        raise click.UsageError(f"--at {at.isoformat()} is still to come; give a time that is over")
     await memory.prepare_brief(concepts)
     made = await memory.brief(
         " ".join([*query, *([asked] if asked else [])]),

@@ -77,14 +77,24 @@ def making_command(
     return _opened(function, makes=True)
 
 
-def _opened(function: Callable[Concatenate[Memory, Output, P], Awaitable[None]], *, makes: bool) -> Callable[P, None]:
+def following_command(
+    function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
+) -> Callable[P, None]:
+    """A command that waits for what others write: a directory's own space is made, one that is named must exist."""
+    return _opened(function, makes=None)
+
+
+def _opened(
+    function: Callable[Concatenate[Memory, Output, P], Awaitable[None]], *, makes: bool | None
+) -> Callable[P, None]:
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         as_json, store, space = (kwargs.pop(name) for name in ("as_json", "store", "space"))
         settings = load_settings()
         place = target(settings, store, space)
-        opening = open_memory(place, settings=settings) if makes else reading(place, settings=settings)
+        is_made = not _is_named(place) if makes is None else makes
+        opening = open_memory(place, settings=settings) if is_made else reading(place, settings=settings)
 
         async def opened() -> None:
             async with opening as memory:
@@ -177,6 +187,12 @@ class Moment(click.ParamType[datetime]):
             return moment(str(value), now=datetime.now(UTC), zone=load_settings().zone())
         except InvalidInput as error:
             self.fail(str(error), param, ctx)
+
+
+def check_order(since: datetime | None, until: datetime | None) -> None:
+    """Raise UsageError when no time is between the two."""
+    if since is not None and until is not None and since >= until:
+        raise click.UsageError(f"--since {since.isoformat()} is not before --until {until.isoformat()}; exchange them")
 
 
 class Span(click.ParamType[timedelta]):

@@ -50,7 +50,7 @@ def periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Pe
 
 
 def moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
-    """The moment that a text names: ISO 8601, how long ago (90s, 15m, 2h, 3d, 1w), or the start of a phrase's stretch.
+    """The moment that a text names: ISO 8601, how long ago (90s, 2h, 3d, 1w, an hour ago), or where a phrase begins.
 
     Raises InvalidInput when it names none, or more than one.
     """
@@ -60,6 +60,8 @@ def moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
             return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
         except OverflowError:
             raise InvalidInput(f"{text!r} is before all time") from None
+    if match := _JUST_AGO.fullmatch(text):
+        return now - timedelta(**{f"{match['unit'].lower()}s": _count(match["count"])})
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
@@ -218,6 +220,7 @@ def _phrase(pattern: str) -> re.Pattern[str]:
 
 _RECENT = _phrase(rf"\b(?:last|past) {_COUNT} {_UNIT}")
 _UNTIL_NOW = {_RECENT}
+_JUST_AGO = _phrase(rf"{_COUNT} (?P<unit>second|minute|hour)s? ago")  # a moment; no stretch of days
 _PHRASES: list[tuple[re.Pattern[str], Callable[[re.Match[str], date], Days | None]]] = [
     # The first that fits takes the words with it.
     (_phrase(r"\bweek (?P<week>\d{1,2})(?: of (?P<year>(?:19|20)\d\d))?\b"), _iso_week),
