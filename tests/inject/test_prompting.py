@@ -481,3 +481,36 @@ async def test_what_another_process_purged_is_no_reason_for_a_file_any_more(
         memory.emit("more", {})
         await memory.events()
         assert not file.exists()
+
+
+async def test_a_command_begins_no_reading_that_it_would_wait_for(shop: Shop, request: pytest.FixtureRequest) -> None:
+    """A-42: it ranks by what is kept, however old; `mica tick` keeps it, and a search never has anything read."""
+    address = request.getfixturevalue("server").address()
+
+    async def told(*, reads_ahead: bool) -> str:
+        async with mica.open(address, settings=shop.settings, clock=shop.clock) as memory:
+            memory.reads_ahead = reads_ahead
+            brief = await memory.brief(PROMPT, deadline_s=30, is_preview=True)
+            await memory.search("What became of auth/session.py?")
+            return next(each.kind for each in brief.passages if each.source == "files")
+
+    async with mica.open(address, settings=shop.settings, clock=shop.clock) as memory:
+        memory.emit("session.started", {"cwd": str(shop.root)})
+        memory.walk(PROMPT, [{"path": "auth/session.py", "operation": "read"}], session="s0", at=shop.clock())
+        memory.mark("auth/session.py renews the cookie")
+        shop.clock.move(hours=2)
+        await memory.search("What became of auth/session.py?")
+        file = past_file(shop.home, space=memory.space)
+
+    assert not file.exists()
+    assert await told(reads_ahead=False) == "files used for such prompts"
+    assert not file.exists()
+    async with mica.open(address, settings=shop.settings, clock=shop.clock) as memory:
+        memory.reads_ahead = False
+        await memory.tick()
+    kept = file.read_bytes()
+    shop.clock.move(hours=2)
+    assert await told(reads_ahead=False) == "files for such a task"
+    assert file.read_bytes() == kept
+    assert await told(reads_ahead=True) == "files for such a task"
+    assert file.read_bytes() != kept

@@ -21,6 +21,7 @@ async def tui(memory: Memory, output: Output) -> None:
 
     Example: mica tui
     """
+    memory.reads_ahead = True  # it stays
     if output.as_json:
         raise click.UsageError("a dashboard is no document; `mica crystals --json` prints one")
     try:

@@ -98,6 +98,7 @@ def _opened(
 
         async def opened() -> None:
             async with opening as memory:
+                memory.reads_ahead = False
                 await function(memory, Output(as_json=bool(as_json)), *args, **kwargs)
 
         asyncio.run(opened())

@@ -1,7 +1,8 @@
 """Which files a task will need, for who cannot wait: by what is kept in files, else by what this process has read.
 
 A brief has a tenth of a second, and reading a log and a working tree takes longer. Where hooks answer, an ingest keeps
-both for them. Elsewhere whoever asks first has them read in the background, for the next who asks.
+both for them. Elsewhere whoever asks first has them read in the background, for the next who asks; a command, which
+ends when it has answered, leaves that to `mica navigate`, `mica tick` and servers.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from mica.inject.places import likely, ranked
 from mica.model import Clock, EventQuery
@@ -24,6 +26,14 @@ SESSION_EVENTS_MAX = 2_000  # the latest of a session that count
 CLOSE_S = 10.0  # for what is being read to be kept, so that it was not for nothing
 
 
+class _Kept(NamedTuple):
+    """Files that answer, and whether they are of lately."""
+
+    tree: str
+    past: str
+    is_fresh: bool
+
+
 class Ranking:
     """The files of a space by task, one working tree or several."""
 
@@ -35,12 +45,15 @@ class Ranking:
         spools: Spools | None,
         home: Path | None,
         clock: Clock,
+        reads_ahead: bool = True,
     ) -> None:
+        """Without `reads_ahead` a question begins no reading: a process that ends with its answer would wait for it."""
         self._store = store
         self._navigating = navigating
         self._spools = spools
         self._past = None if home is None else past_file(home, space=store.space)
         self._clock = clock
+        self._reads_ahead = reads_ahead
         self._reading: dict[Path, asyncio.Task[None]] = {}
 
     async def ranked(
@@ -48,14 +61,19 @@ class Ranking:
     ) -> list[Ranked] | None:
         """The files of a task that somebody has opened before, best first; None where they are not known in time."""
         walked = await self._walked(session)
-        for tree, past in await self._kept(root):
+        kept = await self._kept(root)
+        if kept is not None:
             found = await asyncio.to_thread(
-                ranked, task, session or "", root=str(root), tree=tree, past=past, walked=walked
+                ranked, task, session or "", root=str(root), tree=kept.tree, past=kept.past, walked=walked
             )
             if found is not None:
+                if not kept.is_fresh and self._reads_ahead:
+                    _ = self._read(root)  # for the next who asks
                 return found
         navigating = self._navigating(root)
         if not await navigating.is_ready(now=self._clock(), fresh_s=FRESH_S):
+            if not self._reads_ahead:
+                return None
             reading = self._read(root)
             await asyncio.wait([reading], timeout=within_s)
             if not reading.done() or reading.cancelled() or reading.exception() is not None:
@@ -67,38 +85,40 @@ class Ranking:
 
     async def likely(self, task: str, *, root: Path, session: str | None) -> dict[str, float]:
         """The files that a task will need, with their probabilities, by what is at hand: nothing is read for it."""
-        for tree, past in await self._kept(root):
+        kept = await self._kept(root)
+        if kept is not None:
             walked = await self._walked(session)
             found = await asyncio.to_thread(
-                likely, task, session or "", root=str(root), tree=tree, past=past, walked=walked
+                likely, task, session or "", root=str(root), tree=kept.tree, past=kept.past, walked=walked
             )
             if found is not None:
                 return found
         navigating = self._navigating(root)
-        if not await navigating.is_ready(now=self._clock(), fresh_s=FRESH_S):
+        if navigating.is_busy or not await navigating.is_ready(now=self._clock(), fresh_s=FRESH_S):
             return {}
         return await navigating.likely(task, walked=await self._walked(session))
 
     async def keep(self, root: Path) -> None:
-        """Keep what was read just now, for who asks next, unless that was done lately."""
-        if self._past is not None and not await self._kept(root):
-            _ = self._read(root)
+        """Keep what is known now, for who asks next, unless that was done lately; little is done after `navigate`."""
+        if self._past is not None:
+            kept = await self._kept(root)
+            if kept is None or not kept.is_fresh:
+                await self._navigating(root).keep(self._past, now=self._clock())
 
-    async def _kept(self, root: Path) -> list[tuple[str, str]]:
+    async def _kept(self, root: Path) -> _Kept | None:
         """The files of a tree and of a past, where they were kept: for hooks, or by who asked before."""
         generation = (await self._store.lesson()).generation  # as it is now: others purge, too
         made = None if self._spools is None else self._spools.prompt_answer()
         if made is not None and str(root) in made.trees and kept_at(Path(made.past), generation=generation) is not None:
-            return [(made.trees[str(root)], made.past)]
+            return _Kept(tree=made.trees[str(root)], past=made.past, is_fresh=True)  # every ingest makes it anew
         index = self._navigating(root).index_file
         if self._past is None or index is None or not index.exists():
-            return []
+            return None
         at = kept_at(self._past, generation=generation)
         if at is None:
-            return []
-        if not 0 <= self._clock().timestamp() - at < FRESH_S:
-            _ = self._read(root)  # for the next who asks
-        return [(str(index), str(self._past))]
+            return None
+        is_fresh = 0 <= self._clock().timestamp() - at < FRESH_S
+        return _Kept(tree=str(index), past=str(self._past), is_fresh=is_fresh)
 
     async def _walked(self, session: str | None) -> tuple[tuple[str, ...], ...]:
         """What a session did until now: it counts most, and what is kept may not know of it yet."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from datetime import time as clock_time
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mica.errors import InvalidInput
+from mica.errors import InvalidInput, MicaError
 from mica.llm.prices import prices
 from mica.memory.crystallizing import Crystallizing
 from mica.model import (
@@ -23,7 +24,7 @@ from mica.model import (
 )
 from mica.select.finding import CrystalHit, Reorder
 from mica.select.rank import Hit
-from mica.store.scheduling import Job
+from mica.store.scheduling import Job, Ran
 from mica.store.space import space_of
 from mica.walks import STARTED, WALKED, latest_directory
 
@@ -52,6 +53,9 @@ class Guiding(Crystallizing):
     # Whether files of a directory may be read, where those who write here may be others than those whose files they
     # are: a server decides it. Without a judge, whoever writes has these files anyway.
     is_ours: Callable[[Path], bool] | None = None
+
+    # Whether a brief may begin to read the past for the next one. A command ends when it has answered, and would wait.
+    reads_ahead = True
 
     def _jobs(self) -> list[Job]:
         jobs = super()._jobs()
@@ -84,8 +88,21 @@ class Guiding(Crystallizing):
             return Places(missing={"files": f"the directory that {self.location} speaks of is not on this machine"})
         session = self.here.context.session if session is None else session
         found = await self._navigating(folder).places(task, limit=limit, session=session, now=self._clock())
-        await self._ranking.keep(folder)
+        with suppress(MicaError, OSError):  # the answer is there
+            await self._ranking.keep(folder)
         return found
+
+    async def tick(self, kinds: Collection[str] | None = None) -> list[Ran]:
+        """Do what is due in this space and nobody else does; returns what was done.
+
+        Where commands answer and no hooks, it also keeps what they rank files by.
+        """
+        ran = await super().tick(kinds)
+        if kinds is None and not self.reads_ahead:
+            root = await self._worked_in()
+            if root is not None:
+                await self._ranking.keep(root)
+        return ran
 
     def _navigating(self, root: Path) -> Navigating:
         from mica.select.navigation.navigating import Navigating
@@ -122,7 +139,14 @@ class Guiding(Crystallizing):
     def _ranking(self) -> Ranking:
         from mica.inject.ranking import Ranking
 
-        return Ranking(self._store, navigating=self._navigating, spools=self.spools, home=self._kept, clock=self._clock)
+        return Ranking(
+            self._store,
+            navigating=self._navigating,
+            spools=self.spools,
+            home=self._kept,
+            clock=self._clock,
+            reads_ahead=self.reads_ahead,
+        )
 
     def _forget_past(self) -> None:
         if self._kept is not None:
