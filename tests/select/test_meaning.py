@@ -12,12 +12,13 @@ import pytest
 import mica
 from mica.errors import InvalidSettings
 from mica.llm.embeddings import packed
-from mica.model import Tombstone
+from mica.model import Tombstone, Vectors
 from mica.select import meaning
 from mica.select.meaning import Meanings, nameless
 from mica.select.rank import parse
 from mica.select.search import search
 from mica.settings import Settings
+from mica.store.ephemeral import EphemeralStore
 from mica.store.protocol import Store
 from mica.testing.builders import START_AT, build
 from mica.testing.encoder import WordEncoder
@@ -201,4 +202,37 @@ async def test_only_marks_that_are_compared_get_vectors(store: Store, monkeypatc
     await store.append([build(101, "mark", {"text": "text 101"})])
     assert await meanings.catch_up() == 1
     assert encoder.texts[-1] == "text 101"
+
+    await store.append([build(number, "mark", {"text": f"text {number}"}) for number in range(102, 137)])
+    assert await meanings.missing() == 35  # though there are more vectors than are compared
+    assert (await meanings.catch_up(), await meanings.missing()) == (35, 0)
+    await store.append([build(number, "mark", {"text": f"text {number}"}) for number in range(137, 237)])
+    assert await meanings.missing() == 40
+    await meanings.close()
+
+
+async def test_a_new_mark_has_no_other_vectors_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large space holds 31 MB of them: they are read once, and then followed."""
+    monkeypatch.setattr(meaning, "VECTORS_MAX", 40)
+
+    class Counting(EphemeralStore):
+        rows = 0
+
+        async def vectors(self, model: str, *, after: int = 0, limit: int) -> Vectors:
+            found = await super().vectors(model, after=after, limit=limit)
+            self.rows += len(found.rows)
+            return found
+
+    store = Counting()
+    await store.append([build(number, "mark", {"text": f"text {number}"}) for number in range(1, 101)])
+    meanings = Meanings(store, WordEncoder())
+    await meanings.catch_up()
+    await meanings.prepare()
+    store.rows = 0
+
+    for number in (101, 102, 103):
+        await store.append([build(number, "mark", {"text": f"text {number}"})])
+        assert await meanings.catch_up() == 1
+    await meanings.prepare()
+    assert store.rows == 3
     await meanings.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -92,7 +93,7 @@ class Meanings:
             is_whole = found.count == self._count + len(found.rows)
             if is_whole and not found.rows:
                 return
-            if not is_whole:
+            if not is_whole and last:
                 found = await self._store.vectors(self.model, limit=VECTORS_MAX)
             self._count = found.count
             await self._run(lambda: self._take(list(found.rows), is_whole=is_whole))
@@ -112,8 +113,23 @@ class Meanings:
 
     async def missing(self) -> int:
         """How many of the latest marks, which are those that are compared, have no vector yet."""
-        sizes, known = await self._store.sizes(), await self._store.vectors(self.model, limit=0)
-        return max(0, min(sizes.marks, VECTORS_MAX) - known.count)
+        marks = (await self._store.sizes()).marks
+        if marks <= VECTORS_MAX:
+            return max(0, marks - (await self._store.vectors(self.model, limit=0)).count)
+        await self._follow()
+        limit = BATCH
+        while True:
+            positions = [position for position, _ in await self._store.without_vector(self.model, limit=limit)]
+            compared = [
+                place for place, position in enumerate(positions) if place + self._after(position) < VECTORS_MAX
+            ]
+            if len(compared) < limit:
+                return len(compared)
+            limit *= 2
+
+    def _after(self, position: int) -> int:
+        """How many marks after a position have a vector."""
+        return len(self._positions) - bisect_right(self._positions, position)
 
     async def catch_up(self, *, on_progress: Callable[[int], None] = lambda count: None) -> int:
         """Make the vectors that are missing of the latest marks, last first; returns how many it made.
@@ -125,7 +141,8 @@ class Meanings:
         oldest: int | None = None  # whose vector is compared
         while batch := await self._store.without_vector(self.model, limit=BATCH):
             if oldest is None and before + total >= VECTORS_MAX:
-                oldest = (await self._store.vectors(self.model, limit=VECTORS_MAX)).rows[0][0]
+                await self._follow()
+                oldest = next(iter(self._positions), 0)
             if oldest is not None:
                 batch = [(position, text) for position, text in batch if position > oldest]
             if not batch:
