@@ -107,6 +107,7 @@ async def test_an_orphan_of_our_own_stays_as_it_is(memory: Memory, tmp_path: Pat
 
     assert done.orphans == 1
     assert await everything(memory) == [msgspec.structs.replace(child, position=1)]
+    assert any("`mica events import` of the log that holds it" in problem for problem in await memory.verify())
     path.write_bytes(event_line(root))
     await memory.import_log(path)
     assert await memory.verify() == []
