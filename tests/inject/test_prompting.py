@@ -514,3 +514,29 @@ async def test_a_command_begins_no_reading_that_it_would_wait_for(shop: Shop, re
     assert file.read_bytes() == kept
     assert await told(reads_ahead=True) == "files for such a task"
     assert file.read_bytes() != kept
+
+
+async def test_a_brief_of_the_past_ranks_files_as_navigate_did(shop: Shop) -> None:
+    """A-42: what would have been said then is what was said then, and nothing that was learned since is in it."""
+
+    def files(brief: mica.Brief) -> list[tuple[str, str]]:
+        return [(each.kind or "", each.text) for each in brief.passages if each.source == "files"]
+
+    async with mica.open(":memory:", settings=shop.settings, clock=shop.clock) as memory:
+        memory.emit("session.started", {"cwd": str(shop.root)})
+        for number in range(6):
+            shop.clock.move(hours=2)
+            step = {"path": ("auth/session.py", "billing/invoice.py")[number % 2], "operation": "read"}
+            memory.walk((PROMPT, "Invoices are wrong")[number % 2], [step], session=f"s{number}", at=shop.clock())
+        shop.clock.move(hours=2)
+        then, said = shop.clock(), await memory.brief(PROMPT, deadline_s=30)
+        shop.clock.move(hours=2)
+        for number in range(6):
+            step = {"path": "auth/redirect.py", "operation": "read"}
+            memory.walk(PROMPT, [step], session=f"later{number}", at=shop.clock())
+            shop.clock.move(hours=2)
+
+        back, now = await memory.brief(PROMPT, at=then), await memory.brief(PROMPT, deadline_s=30)
+
+    assert files(said)[0][0] == "files for such a task"
+    assert files(back) == files(said) != files(now)

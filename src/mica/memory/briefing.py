@@ -224,8 +224,9 @@ class Briefing(Gathering):
         if not await is_switched_on(past := await as_it_was(self._store, at)):
             return _nothing(asked)
         question = self._question(asked, at, store=past, meaning_s=None)
-        sources: list[Source] = [Marks(past), Crystals(past), Files(past), Teachings(past)]
-        gathered = await gather(sources, question, deadline_s=PAST_S)
+        async with self._ranking_at(past, at) as ranked:
+            sources: list[Source] = [Marks(past), Crystals(past), Files(past, ranked), Teachings(past)]
+            gathered = await gather(sources, question, deadline_s=PAST_S)
         accounts = [await gathered_before(past, concept) for concept in asked.concepts]
         return _composed(asked, gathered.passages, accounts, missing=gathered.missing | question.missing)
 

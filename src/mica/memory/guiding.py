@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from datetime import time as clock_time
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.select.navigation.places import Places
     from mica.select.replaying import Replay
     from mica.select.reporting import Period, Report
-    from mica.select.sources.files import Ranked
+    from mica.select.sources.files import Rank, Ranked
+    from mica.store.protocol import Store
 
 
 PATHLIKE = re.compile(r"\w[./]\w")  # a text without it names no file
@@ -113,11 +114,32 @@ class Guiding(Crystallizing):
 
     async def _ranked(self, task: str, within_s: float | None = None) -> list[Ranked] | None:
         """The files that `navigate` ranks for a task and somebody has opened before; None where that takes longer."""
-        latest = self._latest_tree(await self._store.events(EventQuery(names=(STARTED,), limit=1)))
+        return await self._ranked_by(self._ranking, self._store, task, within_s)
+
+    async def _ranked_by(
+        self, ranking: Ranking, store: Store, task: str, within_s: float | None
+    ) -> list[Ranked] | None:
+        latest = self._latest_tree(await store.events(EventQuery(names=(STARTED,), limit=1)))
         if latest is None:
             return None
         root = self._folder(latest)
-        return await self._ranking.ranked(task, root=root, session=self.here.context.session, within_s=within_s)
+        return await ranking.ranked(task, root=root, session=self.here.context.session, within_s=within_s)
+
+    @asynccontextmanager
+    async def _ranking_at(self, past: Store, at: datetime) -> AsyncIterator[Rank]:
+        """As `_ranked`, by what was known at a time: nothing learned since counts. The working tree is as it is now."""
+        from mica.inject.ranking import Ranking
+        from mica.select.navigation.navigating import Navigating
+
+        @cache
+        def navigating(root: Path) -> Navigating:
+            return Navigating(past, root, home=None)
+
+        ranking = Ranking(past, navigating=navigating, spools=None, home=None, clock=lambda: at)
+        try:
+            yield partial(self._ranked_by, ranking, past)
+        finally:
+            await ranking.close()
 
     async def _by_files(self, query: str) -> Reorder | None:
         latest = self._latest_tree(await self._store.events(EventQuery(names=(STARTED,), limit=1)))
