@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from mica import tokens
 from mica.crystallize.digest import Digest, Source, Statement, count_mentions, extract
 from mica.crystallize.salience import merge, shipped
+from mica.crystallize.sentences import tail
 from mica.errors import InvalidInput
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -41,6 +42,35 @@ def session(marks: Sequence[tuple[str, str]] = SESSION) -> list[Source]:
         Source(f"m{number}", text, (tag,), NOON + timedelta(minutes=number))
         for number, (tag, text) in enumerate(marks, 1)
     ]
+
+
+def test_a_tool_that_names_nothing_says_nothing() -> None:
+    """What a machine prints whatever happens is no insight; what it says of a file is."""
+    marks = [
+        ("error", "Exit code 1"),
+        ("command", "Run lint check"),
+        ("edit", "Edited file"),
+        ("edit", "Edited auth/session.py"),
+        ("note", "Exit code 1 means that the proxy was away."),
+    ]
+    told = [statement.text for statement in extract(session(marks), budget_tokens=40).statements]
+    assert "Edited auth/session.py" in told
+    assert "Exit code 1 means that the proxy was away." in told
+    assert not {"Exit code 1", "Run lint check", "Edited file"}.intersection(told)
+
+
+def test_what_begins_behind_a_colon_stands_alone_and_is_said_once() -> None:
+    """A whole sentence or what begins in it, whichever tells more for its tokens; never both."""
+    label = "What we found out today when we finally looked at the logs of the proxy"
+    fact = "The proxy strips every cookie of a 302 answer"
+    sources = [Source("m1", f"{label}: {fact}."), Source("m2", f"{fact}, said the logs."), Source("m3", "Tea. " * 40)]
+    for budget in (14, 60):
+        told = [statement.text for statement in extract(sources, budget_tokens=budget).statements]
+        assert sum(text in (f"{label}: {fact}.", f"{fact}.") for text in told) <= 1
+    lower = extract([Source("m1", f"{label}: only {fact.lower()}."), *sources[2:]], budget_tokens=60)
+    assert not any(statement.text.startswith("only") for statement in lower.statements)
+    assert tail(f"{label}: {fact}.") == f"{fact}."
+    assert tail(f"{label}: {fact.lower()}.") == ""
 
 
 def sources_of(texts: Sequence[str]) -> list[Source]:

@@ -20,6 +20,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     factor: float = 1.0  # how fit it is to be read by itself
     is_request: bool = False  # says what was wanted, not what was done
+    thought: int | None = None  # of those that share one, only one is taken
 
 
 def choose(
@@ -33,6 +34,7 @@ def choose(
     left, left_for_requests = budget_tokens, request_tokens
     covered: set[str] = set()
     taken: set[int] = set()
+    told: set[int] = set()  # thoughts
 
     def fits(candidate: Candidate) -> bool:
         return candidate.tokens <= (min(left, left_for_requests) if candidate.is_request else left)
@@ -51,13 +53,14 @@ def choose(
     while queue:
         loss, number = heapq.heappop(queue)
         best = candidates[number]
-        if number in taken or -loss != scores[number] or not fits(best):
+        if number in taken or -loss != scores[number] or not fits(best) or best.thought in told:
             continue  # an older entry, or one that fitted when it was entered
         if loss >= 0:
             break
         if is_said(best.units, covered) and taken:
             continue
         taken.add(number)
+        told |= set() if best.thought is None else {best.thought}
         left -= best.tokens
         left_for_requests -= best.tokens if best.is_request else 0
         new = [unit for unit in best.units if unit not in covered]

@@ -26,9 +26,9 @@ from mica.crystallize.roles import (
     is_significance,
 )
 from mica.crystallize.salience import KINDS, REQUESTS, Said, Table, Tally, shipped, tally, weigh
-from mica.crystallize.sentences import clauses, split
+from mica.crystallize.sentences import clauses, split, tail
 from mica.crystallize.topics import topics
-from mica.crystallize.units import units
+from mica.crystallize.units import IDENTIFIER, is_file, units
 from mica.errors import InvalidInput
 
 Count: TypeAlias = Callable[[str], int]
@@ -40,6 +40,7 @@ HEAD_FACTOR = 1.5  # the first sentence of a mark says what it is about
 FILLER_FACTOR = 0.8
 SAYERS_MAX = 8  # statements of one unit that are compared with a dropped source
 THOUGHT_UNITS_MIN = 2  # beside numbers: a heading of one word tells nothing
+RAN = frozenset({"edit", "command"})  # marks of what a tool did
 FACTORS = {  # how much a kind of mark is worth telling; the highest of its tags counts
     "report": 1.5, "veto": 1.0, "eureka": 1.0, "milestone": 1.0, "decision": 1.0, "reflection": 0.95, "commit": 0.9,
     "taste": 0.9, "gotcha": 0.9, "finding": 0.8, "task": 0.8, "friction": 0.7, "joy": 0.7, "prompt": 0.6, "plan": 0.6,
@@ -116,7 +117,14 @@ def extract(
     if all(_cost(said[0], count) > limit for said in sentences):  # no sentence has room: a clause of one may
         lines = _read(ordered, clauses)
         sentences = list(_thoughts(_distinct(lines)))
-    candidates = [_candidate(said, ordered, count, task) for said in sentences]
+    wholes = len(sentences)
+    tails = {number: tail for number, said in enumerate(sentences) if (tail := _tail(said))}
+    sentences += tails.values()
+    thoughts = [*range(wholes), *tails]
+    candidates = [
+        _candidate(said, ordered, count, task, thought=thought)
+        for said, thought in zip(sentences, thoughts, strict=True)
+    ]
     share = 1.0 if all(candidate.is_request for candidate in candidates) else REQUEST_SHARE
     taken = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share))
     chosen = [sentences[number] for number in taken]
@@ -211,10 +219,31 @@ def _is_thought(said: Said) -> bool:
         is_instruction(said.text) or is_question(said.text) or (is_heading(said.text) and not said.is_head)
     ):
         return False
-    return named >= THOUGHT_UNITS_MIN and not is_fragment(said.text) and not is_announcement(said.text)
+    return (
+        named >= THOUGHT_UNITS_MIN
+        and not is_fragment(said.text)
+        and not is_announcement(said.text)
+        and not _is_boilerplate(said)
+    )
 
 
-def _candidate(said: Sequence[Said], sources: Sequence[Source], count: Count, task: str) -> Candidate:
+def _is_boilerplate(said: Said) -> bool:
+    """Whether a tool says no more than that it ran, or failed: it names nothing, as "Exit code 1" does."""
+    if any(unit.startswith(IDENTIFIER) or is_file(unit) for unit in said.units):
+        return False
+    return bool(RAN.intersection(said.kinds)) or ("error" in said.kinds and is_heading(said.text))
+
+
+def _tail(said: Sequence[Said]) -> list[Said]:
+    """The last clause of a sentence with every place where it was said, where it tells something by itself."""
+    if not (text := tail(said[0].text)):
+        return []
+    named = tuple(dict.fromkeys(units(text)))
+    parts = [msgspec.structs.replace(each, text=text, units=named) for each in said]
+    return parts if any(map(_is_thought, parts)) else []
+
+
+def _candidate(said: Sequence[Said], sources: Sequence[Source], count: Count, task: str, *, thought: int) -> Candidate:
     tags = [sources[each.place].tags for each in said]
     factor = max(FACTORS.get(tag, FACTOR_ELSE) for each in tags for tag in each or ("",))
     if any(each.is_head for each in said):
@@ -226,6 +255,7 @@ def _candidate(said: Sequence[Said], sources: Sequence[Source], count: Count, ta
         tokens=_cost(said[0], count),
         factor=factor,
         is_request=all(REQUESTS.intersection(each) for each in tags) or bool(task and said[0].text in task),
+        thought=thought,
     )
 
 

@@ -36,6 +36,12 @@ def clauses(text: str) -> Iterator[str]:
         yield from _clauses(sentence)
 
 
+def tail(sentence: str) -> str:
+    """What stands behind the last colon or semicolon of a long sentence and begins as one does; empty where none is."""
+    last = list(_clauses(sentence))[1:][-1:]
+    return last[0] if last and last[0][0].isupper() else ""
+
+
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
     """Where lines that belong together begin and end, without the blanks and bullets around them."""
     first, last = 0, 0
