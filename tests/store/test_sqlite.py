@@ -25,6 +25,7 @@ from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFul
 from mica.inject.documents import event_document
 from mica.model import RETRACTED, Appended, Context, Event, EventQuery, Tombstone, writer_named
 from mica.store import encoding, sqlite, sqlite_core, sqlite_query, sqlite_words
+from mica.store.protocol import unheard
 from mica.store.sqlite import SqliteStore
 from mica.store.sqlite_core import SqliteCore
 from mica.store.sqlite_file import APPLICATION_ID, migrations
@@ -207,8 +208,8 @@ def test_verify_sees_one_moment_while_others_write(tmp_path: Path) -> None:
     writer.append([build(n, "mark", {"text": f"mark {n}"}) for n in range(50)])
     whole_log = reader._whole_log
 
-    def grown() -> Iterator[Event]:
-        yield from whole_log()
+    def grown(count: Callable[[int], None] = unheard) -> Iterator[Event]:
+        yield from whole_log(count)
         start = writer.sizes().events
         writer.append([build(start + n, "mark", {"text": "more"}) for n in range(20)])
 
@@ -216,6 +217,20 @@ def test_verify_sees_one_moment_while_others_write(tmp_path: Path) -> None:
     assert reader.verify() == []
     reader.close()
     writer.close()
+
+
+def test_verify_and_rebuild_tell_how_far_they_are(tmp_path: Path) -> None:
+    """Of a long log somebody hears more than once, and at the end the whole of it."""
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(n, "mark", {"text": f"mark {n}"}) for n in range(2 * encoding.READ_ROWS + 1)])
+    rebuilt: list[int] = []
+    verified: list[int] = []
+    assert core.rebuild(on_progress=rebuilt.append) == 2 * encoding.READ_ROWS + 1
+    assert rebuilt == [encoding.READ_ROWS, 2 * encoding.READ_ROWS, 2 * encoding.READ_ROWS + 1]
+    assert core.verify(on_progress=verified.append) == []
+    assert verified == sorted(verified)
+    assert (len(verified) > len(rebuilt), verified[-1]) == (True, 2 * encoding.READ_ROWS + 1)
+    core.close()
 
 
 def test_a_new_file_opened_by_many_at_once_is_nobody_elses(tmp_path: Path) -> None:

@@ -171,7 +171,8 @@ async def verify(memory: Memory, output: Output) -> None:
 
     Example: mica verify --json
     """
-    problems = await memory.verify() + memory.damaged
+    with Console(stderr=True).status("verifying") as status:
+        problems = await memory.verify(on_progress=lambda done: status.update(f"{done:,} events")) + memory.damaged
     sizes = await memory.sizes()
 
     def for_people(console: Console) -> None:
@@ -224,7 +225,8 @@ async def rebuild(memory: Memory, output: Output) -> None:
 
     Example: mica rebuild
     """
-    count = await memory.rebuild()
+    with Console(stderr=True).status("rebuilding") as status:
+        count = await memory.rebuild(on_progress=lambda done: status.update(f"{done:,} events"))
 
     def for_people(console: Console) -> None:
         console.print(f"[green]✓[/] rebuilt from {count:,} events")

@@ -25,7 +25,7 @@ from mica.store.ageing import HOT, age
 from mica.store.copying import Copied, copy
 from mica.store.hot import Hot
 from mica.store.opening import open_store
-from mica.store.protocol import Sizes
+from mica.store.protocol import Sizes, unheard
 from mica.store.purging import BY_HAND, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 
@@ -143,16 +143,19 @@ class Keeping(Briefing):
             sizes = await self._store.sizes()
             return msgspec.structs.replace(sizes, events=sizes.events + Hot(waiting).count)
 
-    async def verify(self) -> list[str]:
-        """Every broken promise in the stored data, one sentence each."""
-        await self._stored()
-        return await self._store.verify()
+    async def verify(self, *, on_progress: Callable[[int], None] = unheard) -> list[str]:
+        """Every broken promise in the stored data, one sentence each.
 
-    async def rebuild(self) -> int:
-        """Derive again what is derived from the log; returns the number of events read."""
+        `on_progress` hears, on any thread, how many events are done; of a space behind a server it hears nothing.
+        """
+        await self._stored()
+        return await self._store.verify(on_progress=on_progress)
+
+    async def rebuild(self, *, on_progress: Callable[[int], None] = unheard) -> int:
+        """Derive again what is derived from the log; returns the number of events read. Heard of as `verify` is."""
         await self._stored()
         had_trails = bool((await self._store.lesson()).position)
-        count = await self._store.rebuild()
+        count = await self._store.rebuild(on_progress=on_progress)
         if had_trails:
             await self.trails.learn()
         await self.embed()

@@ -43,6 +43,7 @@ from mica.store.protocol import (
     check_event,
     gathered,
     grouped,
+    unheard,
     worths,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
@@ -452,11 +453,13 @@ class EphemeralStore:
             size_bytes=0,
         )
 
-    async def verify(self) -> list[str]:
+    async def verify(self, *, on_progress: Callable[[int], None] = unheard) -> list[str]:
         self._check_open()
-        return broken_lineage(self._log) + broken_crystals(derived(self._log), self._derived.rows)
+        problems = broken_lineage(self._log) + broken_crystals(derived(self._log), self._derived.rows)
+        on_progress(len(self._log))
+        return problems
 
-    async def rebuild(self) -> int:
+    async def rebuild(self, *, on_progress: Callable[[int], None] = unheard) -> int:
         self._check_open()
         self._counts.clear()
         self._vectors.clear()
@@ -464,6 +467,7 @@ class EphemeralStore:
         for event in self._log:
             self._index(event)
         self._derived = derived(self._log)
+        on_progress(len(self._log))
         return len(self._log)
 
     @property

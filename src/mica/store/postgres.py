@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import date, datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -84,6 +84,7 @@ from mica.store.postgres_verify import broken
 from mica.store.postgres_words import Words, read
 from mica.store.protocol import (
     Sizes,
+    unheard,
     wanted_terms,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
@@ -650,10 +651,10 @@ class PostgresStore:
         )
         return Sizes(events=events, marks=marks, contexts=contexts, payloads=payloads, size_bytes=size)
 
-    async def verify(self) -> list[str]:
+    async def verify(self, *, on_progress: Callable[[int], None] = unheard) -> list[str]:
         async def once() -> list[str]:
             async with self._transaction(READ, patience_s=LONG_S) as connection:
-                return await broken(self._reads(connection))
+                return await broken(self._reads(connection), on_progress)
 
         return await self._patiently(once)
 
@@ -665,11 +666,11 @@ class PostgresStore:
         self._pool_or_raise()
         return 0
 
-    async def rebuild(self) -> int:
+    async def rebuild(self, *, on_progress: Callable[[int], None] = unheard) -> int:
         async with self._appending:
-            return await self._patiently(self._rebuild)
+            return await self._patiently(partial(self._rebuild, on_progress))
 
-    async def _rebuild(self) -> int:
+    async def _rebuild(self, on_progress: Callable[[int], None]) -> int:
         count = 0
         async with self._transaction(WRITE, patience_s=LONG_S) as connection:
             writing = await self._lock(connection)
@@ -684,6 +685,7 @@ class PostgresStore:
                 await writing.index(await asyncio.to_thread(_indexed, batch))
                 await crystallizing.index_stored((event.position or 0, event) for event in batch)
                 count += len(batch)
+                on_progress(count)
         self._words.keep()
         return count
 

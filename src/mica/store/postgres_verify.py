@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,7 +16,7 @@ from mica.store.postgres_server import LONG_S
 from mica.store.protocol import broken_lineage, missing_positions, orphaned_texts, stale_texts
 
 
-async def broken(reads: Reading) -> list[str]:
+async def broken(reads: Reading, on_progress: Callable[[int], None]) -> list[str]:
     """Every broken promise in the rows of a space, one sentence each."""
     problems = await _broken_references(reads)
     if problems:
@@ -52,6 +53,7 @@ async def broken(reads: Reading) -> list[str]:
         stale += await asyncio.to_thread(stale_texts, batch, lengths, counts)
         await asyncio.to_thread(said.add_stored, batch)
         bare += [msgspec.structs.replace(event, body=b"") for event in batch]
+        on_progress(len(bare))
     problems += await asyncio.to_thread(broken_lineage, bare)
     problems += await _missing_positions(reads) + stale + orphaned_texts({*lengths, *counts})
     return problems + await asyncio.to_thread(broken_crystals, said, kept)

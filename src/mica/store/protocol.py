@@ -59,6 +59,10 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     blocks: int = 0  # in which they are
 
 
+def unheard(count: int) -> None:
+    """For work whose progress nobody follows."""
+
+
 class Store(Protocol):
     """One space's log and what is derived from it.
 
@@ -247,11 +251,17 @@ class Store(Protocol):
     async def sizes(self) -> Sizes:
         """How much there is."""
 
-    async def verify(self) -> list[str]:
-        """Every broken promise found in the stored data, one sentence each; empty when all hold."""
+    async def verify(self, *, on_progress: Callable[[int], None] = unheard) -> list[str]:
+        """Every broken promise found in the stored data, one sentence each; empty when all hold.
 
-    async def rebuild(self) -> int:
-        """Derive again what is derived from the log, in one step; returns the number of events read."""
+        `on_progress` hears, on any thread, how many events are done; behind a server nothing is heard.
+        """
+
+    async def rebuild(self, *, on_progress: Callable[[int], None] = unheard) -> int:
+        """Derive again what is derived from the log, in one step; returns the number of events read.
+
+        `on_progress` as for `verify`.
+        """
 
     async def age(self, before: datetime, *, limit: int = 8_192, at_least: int = 1) -> int:
         """Turn events older than this into what takes less room; returns how many, 0 when nothing is left to do.

@@ -24,7 +24,7 @@ from mica.store.listening import Listener
 from mica.store.notes import notes
 from mica.store.protocol import Store
 from mica.store.space import shown
-from mica.store.wire import GENERATION, MEDIA_TYPE, PATH, PROBLEMS, About, Verb, verbs
+from mica.store.wire import GENERATION, HERE, MEDIA_TYPE, PATH, PROBLEMS, About, Verb, verbs
 from mica.store.work import nothing_to_hear
 
 try:
@@ -166,7 +166,8 @@ class RemoteStore:
             raise AttributeError(f"a store has no verb {name!r}")
 
         async def call(*args: object, **kwargs: object) -> object:
-            return await self._call(verb, verb.signature.bind(*args, **kwargs).arguments)
+            given = verb.signature.bind(*args, **kwargs).arguments
+            return await self._call(verb, {key: value for key, value in given.items() if key not in HERE})
 
         return call
 

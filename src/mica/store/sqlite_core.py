@@ -8,7 +8,7 @@ sync.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -66,6 +66,7 @@ from mica.store.protocol import (
     check_event,
     grouped,
     missing_positions,
+    unheard,
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.sqlite_blocks import STEP_EVENTS, Blocks
@@ -77,6 +78,7 @@ from mica.trails import Lesson, Trail, TrailQuery
 
 PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
 BURY_BLOCKS = 4  # written anew in one transaction: some 100 ms, as long as a step of ageing
+VERIFY_PASSES = 4  # over the whole log
 VACUUM_PAGES = 2_000  # given back after a step of ageing, in some 10 ms: more than it frees, so that a backlog goes too
 
 _ORIGIN = {origin: number for number, origin in enumerate(ORIGINS)}
@@ -454,11 +456,18 @@ class SqliteCore:
             blocks=blocks,
         )
 
-    def verify(self) -> list[str]:
-        with self._reading():
-            return self._broken()
+    def verify(self, *, on_progress: Callable[[int], None] = unheard) -> list[str]:
+        read = 0
 
-    def _broken(self) -> list[str]:
+        def count(events: int) -> None:
+            nonlocal read
+            read += events
+            on_progress(read // VERIFY_PASSES)
+
+        with self._reading():
+            return self._broken(count)
+
+    def _broken(self, count: Callable[[int], None]) -> list[str]:
         problems = [f"SQLite: {row[0]}" for row in self._rows("PRAGMA integrity_check") if row[0] != "ok"]
         problems += [
             f"SQLite: row of {row[0]} names a missing {row[2]}" for row in self._rows("PRAGMA foreign_key_check")
@@ -475,17 +484,17 @@ class SqliteCore:
         if problems:
             return problems
         parents: set[EventId] = set()
-        missing = self._missing_positions(parents)
-        problems += broken_lineage(self._whole_log(), parents) + missing
-        problems += sqlite_texts.stale(self._connection, self._whole_log())
+        missing = self._missing_positions(parents, count)
+        problems += broken_lineage(self._whole_log(count), parents) + missing
+        problems += sqlite_texts.stale(self._connection, self._whole_log(count))
         named = named_by(self.events(EventQuery(names=NAMING, limit=None)))
-        return problems + sqlite_crystals.broken(self._connection, self._whole_log(), named)
+        return problems + sqlite_crystals.broken(self._connection, self._whole_log(count), named)
 
-    def _missing_positions(self, parents: set[EventId]) -> list[str]:
+    def _missing_positions(self, parents: set[EventId], count: Callable[[int], None]) -> list[str]:
         """Gaps in the log: positions are given in order and never taken back. Notes on the way who is a parent."""
         gaps = []
         before = 0
-        for event in self._whole_log():
+        for event in self._whole_log(count):
             if event.parent_id is not None:
                 parents.add(event.parent_id)
             if event.position != before + 1:
@@ -495,7 +504,7 @@ class SqliteCore:
             gaps.append((before + 1, self.last_position()))
         return missing_positions(gaps)
 
-    def rebuild(self) -> int:
+    def rebuild(self, *, on_progress: Callable[[int], None] = unheard) -> int:
         count = 0
         with self._writing():
             sqlite_texts.clear(self._connection)
@@ -513,6 +522,7 @@ class SqliteCore:
                 )
                 last = batch[-1].position or 0
                 count += len(batch)
+                on_progress(count)
         return count
 
     def age(self, before: datetime, *, limit: int = STEP_EVENTS, at_least: int = 1) -> int:
@@ -746,10 +756,11 @@ class SqliteCore:
         """Events by time and position, each once."""
         return [self._event(row) for row in sorted({row[0]: row for row in rows}.values(), key=_TIME)]
 
-    def _whole_log(self) -> Iterator[Event]:
+    def _whole_log(self, count: Callable[[int], None] = unheard) -> Iterator[Event]:
         last = 0
         while batch := self.log(last, limit=READ_ROWS):
             yield from batch
+            count(len(batch))
             last = batch[-1].position or 0
 
     def _event(self, row: Row) -> Event:

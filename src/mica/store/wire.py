@@ -20,6 +20,7 @@ MEDIA_TYPE = "application/msgpack"
 PATH = "/api/store"
 GENERATION = "x-mica-generation"  # the header that tells how often something was purged
 PROBLEMS = "/problems/"  # before the name of an error, in the type of a problem document
+HERE = ("on_progress",)  # parameters that are not sent: nothing is heard of what a server does
 
 
 class Verb(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ def _verb(name: str, declared: Any) -> Verb:  # noqa: ANN401 - a function of any
     fields = [
         (each.name, hints[each.name]) if each.default is each.empty else (each.name, hints[each.name], each.default)
         for each in parameters
+        if each.name not in HERE
     ]
     takes = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
     return Verb(name=name, takes=takes, gives=hints["return"], signature=signature.replace(parameters=parameters))
