@@ -25,6 +25,7 @@ from mica.model import Event, EventQuery
 from mica.observe.engine import MODULES, engine, stemmer
 from mica.observe.spool import Spools, hooks_folder
 from mica.select.navigation.gate import listed
+from mica.select.navigation.index import index_file
 from mica.select.navigation.kept import Kept, file_of, packed
 from mica.select.navigation.navigating import Navigating, kept_at, past_file
 from mica.settings import ObserveSettings
@@ -540,3 +541,29 @@ async def test_a_brief_of_the_past_ranks_files_as_navigate_did(shop: Shop) -> No
 
     assert files(said)[0][0] == "files for such a task"
     assert files(back) == files(said) != files(now)
+
+
+async def test_what_is_searched_again_is_not_ranked_again(shop: Shop) -> None:
+    """A-42: the files of a question are remembered while neither the past nor the tree that is kept has changed."""
+    target = shop.root.parent / "other.db"
+    async with mica.open(target, settings=shop.settings, clock=shop.clock) as memory:
+        memory.emit("session.started", {"cwd": str(shop.root)})
+        memory.walk(PROMPT, [{"path": "auth/session.py", "operation": "read"}], session="s0", at=shop.clock())
+        memory.mark("auth/session.py renews the cookie")
+        shop.clock.move(hours=2)
+        await memory.navigate(PROMPT, root=shop.root)
+        tree = index_file(shop.home, space=memory.space, root=shop.root)
+
+    async with mica.open(target, settings=shop.settings, clock=shop.clock) as memory:
+
+        async def is_raised(query: str) -> bool:
+            return any("files" in hit.parts for hit in await memory.search(query))
+
+        assert await is_raised("session cookie")
+        written = tree.stat()
+        tree.write_bytes(b"")
+        os.utime(tree, ns=(written.st_atime_ns, written.st_mtime_ns))
+        assert await is_raised("session cookie")
+        assert not await is_raised("cookie session")
+        os.utime(tree, ns=(written.st_atime_ns, written.st_mtime_ns + 1))
+        assert not await is_raised("session cookie")

@@ -23,6 +23,7 @@ from mica.walks import walks_of
 
 FRESH_S = 600.0  # for which a past that was kept will do; what the session itself did is always looked up
 SESSION_EVENTS_MAX = 2_000  # the latest of a session that count
+ASKED_MAX = 32  # questions whose files are remembered: pages of one list, and what an agent asks again
 CLOSE_S = 10.0  # for what is being read to be kept, so that it was not for nothing
 
 
@@ -54,6 +55,7 @@ class Ranking:
         self._past = None if home is None else past_file(home, space=store.space)
         self._clock = clock
         self._reads_ahead = reads_ahead
+        self._likely: dict[tuple[object, ...], dict[str, float]] = {}  # by what was asked, of which files
         self._reading: dict[Path, asyncio.Task[None]] = {}
 
     async def ranked(
@@ -88,10 +90,14 @@ class Ranking:
         kept = await self._kept(root)
         if kept is not None:
             walked = await self._walked(session)
-            found = await asyncio.to_thread(
-                likely, task, session or "", root=str(root), tree=kept.tree, past=kept.past, walked=walked
-            )
+            asked = (task, session, walked, root, _written_ns(kept.tree), _written_ns(kept.past))
+            found = self._likely.get(asked)
+            if found is None:
+                found = await asyncio.to_thread(
+                    likely, task, session or "", root=str(root), tree=kept.tree, past=kept.past, walked=walked
+                )
             if found is not None:
+                self._likely = dict([*self._likely.items(), (asked, found)][-ASKED_MAX:])
                 return found
         navigating = self._navigating(root)
         if navigating.is_busy or not await navigating.is_ready(now=self._clock(), fresh_s=FRESH_S):
@@ -143,6 +149,7 @@ class Ranking:
 
     def forget(self) -> None:
         """Keep nothing of the past, which something was taken back of."""
+        self._likely = {}
         if self._past is not None:
             self._past.unlink(missing_ok=True)
 
@@ -155,3 +162,10 @@ class Ranking:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+
+
+def _written_ns(file: str) -> int:
+    try:
+        return Path(file).stat().st_mtime_ns
+    except OSError:
+        return 0

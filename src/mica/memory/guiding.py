@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.store.protocol import Store
 
 
-PATHLIKE = re.compile(r"\w[./]\w")  # a text without it names no file
+PATHLIKE = re.compile(r"\w/\w|\w\.[^\W\d]")  # a text without it names no file; 3.5 is none
 EVOLVING = clock_time(3)  # of the day, by the settings' time zone: when nobody works
 IMPORTED_AT_ONCE = 1_000  # events of one append
 COMMITS_MAX = 5_000  # the latest of a repository; older ones say little of the files that are there now
