@@ -72,6 +72,7 @@ class Plan(NamedTuple):
     queries: int
     sessions: int  # of WHOLE_SESSION_MARKS, crystallized one by one
     weeks: int
+    waiting_marks: int  # that are crystallized beside briefs
 
 
 FULL = Plan(
@@ -82,8 +83,18 @@ FULL = Plan(
     queries=200,
     sessions=20,
     weeks=8,
+    waiting_marks=10_000,
 )
-QUICK = Plan(rounds=3, single_marks=100, batched_marks=4_000, spaces=(10_000, 30_000), queries=40, sessions=6, weeks=2)
+QUICK = Plan(
+    rounds=3,
+    single_marks=100,
+    batched_marks=4_000,
+    spaces=(10_000, 30_000),
+    queries=40,
+    sessions=6,
+    weeks=2,
+    waiting_marks=2_000,
+)
 
 
 # -- Texts ----------------------------------------------------------------------------------------------------
@@ -456,7 +467,7 @@ async def beside(path: Path, asked: Sequence[str]) -> tuple[list[Cost], list[Cos
 
 
 def compare_backlog(plan: Plan, scratch: Path) -> Numbers:
-    marks = plan.spaces[0]
+    marks = plan.waiting_marks
     path = scratch / "backlog" / "space.db"
     asyncio.run(fill(path, marks))
     asked = [query for _, query in queries([marks], min(plan.queries, 100))]
