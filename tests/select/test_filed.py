@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 from mica import Memory
 from mica.model import EventId, Mark, event_id, new_writer
 from mica.select.filed import FILES_WEIGHT, by_files
+from mica.select.navigation.mentions import Names, is_any_named, mentions
 from mica.select.rank import Hit
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
@@ -99,3 +100,14 @@ def test_what_was_corrected_stays_behind_its_correction() -> None:
     wrong = hit(1, "It is set in a.py before the redirect", 0.9, corrected_by=right.id)
 
     assert by_files([right, wrong], {"a.py": 0.9}) == [right, wrong]
+
+
+@given(
+    some.lists(
+        some.sampled_from(["auth/session.py", "session.py", "b/auth", "e.g.", "v1.2", ".env", "x/y.py", "and/or"])
+    )
+)
+def test_whether_a_file_is_named_is_told_as_it_is_counted(words: list[str]) -> None:
+    names, text = Names(["auth/session.py", "web/session.py", ".env", "web/y.py"]), " ".join(words)
+
+    assert is_any_named(text, names) == bool(mentions(text, names).paths)

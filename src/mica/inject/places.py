@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from mica.inject.prompting import Prompted
 from mica.model import EventId
+from mica.select.navigation import mentions
+from mica.select.navigation.kept import Kept
+from mica.select.navigation.mentions import Names
 from mica.select.sources.files import Ranked
 
 
@@ -31,6 +34,16 @@ def ranked(
         for place, event, at in known
         if event
     ]
+
+
+def is_any_named(texts: Iterable[str], *, tree: str) -> bool:
+    """Whether one of these texts names a file of a tree; not where what is kept cannot be read."""
+    try:
+        with Path(tree).open("rb") as files:
+            names = Names(kept=Kept(files.fileno()))
+    except (OSError, ValueError):
+        return False
+    return any(mentions.is_any_named(text, names) for text in texts)
 
 
 def likely(

@@ -8,11 +8,11 @@ ends when it has answered, leaves that to `mica navigate`, `mica tick` and serve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mica.inject.places import likely, ranked
+from mica.inject.places import is_any_named, likely, ranked
 from mica.model import Clock, EventQuery
 from mica.observe.spool import Spools
 from mica.select.navigation.navigating import NAMES, Navigating, kept_at, past_file, session_of
@@ -85,10 +85,15 @@ class Ranking:
         except TimeoutError:
             return None
 
-    async def likely(self, task: str, *, root: Path, session: str | None) -> dict[str, float]:
-        """The files that a task will need, with their probabilities, by what is at hand: nothing is read for it."""
+    async def likely(self, task: str, *, root: Path, session: str | None, texts: Sequence[str]) -> dict[str, float]:
+        """The files that a task will need, with their probabilities, by what is at hand: nothing is read for it.
+
+        Nothing, at little cost, where none of the texts names a file of the tree.
+        """
         kept = await self._kept(root)
         if kept is not None:
+            if not await asyncio.to_thread(is_any_named, texts, tree=kept.tree):
+                return {}
             walked = await self._walked(session)
             asked = (task, session, walked, root, _written_ns(kept.tree), _written_ns(kept.past))
             found = self._likely.get(asked)

@@ -149,10 +149,11 @@ class Guiding(Crystallizing):
         async def reorder(found: list[Hit | CrystalHit]) -> list[Hit | CrystalHit]:
             from mica.select.filed import by_files
 
-            if not any(PATHLIKE.search(hit.text) for hit in found):
+            texts = [hit.text for hit in found if PATHLIKE.search(hit.text)]
+            if not texts:
                 return found
             session = self.here.context.session
-            likely = await self._ranking.likely(query, root=self._folder(latest), session=session)
+            likely = await self._ranking.likely(query, root=self._folder(latest), session=session, texts=texts)
             return by_files(found, likely) if likely else found
 
         return reorder
