@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -412,6 +414,33 @@ async def test_a_share_of_sessions_is_held_out_and_always_the_same(home: Setting
         with memory.context(session="s1"):
             assert (await memory.brief("login")).is_off
         assert not (await memory.brief("login")).is_off
+
+
+_LOADED = """
+import asyncio, sys, mica
+
+async def main():
+    async with mica.open(sys.argv[1]) as memory:
+        memory.emit("file.read", {"path": "auth/session.py"})
+        memory.mark("The login cookie is set before the redirect in auth/session.py")
+        await memory.prepare_brief()
+        before = set(sys.modules)
+        brief = await memory.brief("login cookie", deadline_s=60)
+        assert "cookie" in brief.text and not brief.missing, brief
+        print(sorted(name for name in set(sys.modules) - before if name.startswith("mica")))
+
+asyncio.run(main())
+"""
+
+
+def test_a_brief_that_was_prepared_loads_nothing_within_its_deadline(tmp_path: Path) -> None:
+    """U-05: a command that has just begun has its whole deadline for the answer."""
+    variables = {"HOME": str(tmp_path), "MICA_SEMANTIC": "off"}
+    command = [sys.executable, "-c", _LOADED, str(tmp_path / "space.db")]
+
+    told = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+
+    assert (told.returncode, told.stdout) == (0, "[]\n"), told.stderr
 
 
 # -- Compression ---------------------------------------------------------------------------------------------------

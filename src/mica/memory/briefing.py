@@ -180,10 +180,12 @@ class Briefing(Gathering):
         return msgspec.structs.replace(brief, receipt=self._receipt(brief, latency_ms=took_ms, as_of=past))
 
     async def prepare_brief(self, concept: Concept | str | Sequence[Concept | str] = ()) -> None:
-        """Load what a brief is made with: as `prepare`, the statistics of words, and the model where it has vectors.
+        """Load what a brief is made with: as `prepare`, what ranks files, the statistics of words, and the model.
 
         Briefs work without this, but the first of a process may name what was not ready in time.
         """
+        from mica.inject import ranking  # noqa: F401  # for what it loads
+
         await self.prepare(concept)
         with suppress(MicaError):
             await self._store.postings([""], limit=1)
