@@ -236,23 +236,6 @@ AGENTS = {
 CHOSEN = os.environ.get("MICA_TEST_CLIENTS_ONLY", "").split() or list(AGENTS)
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "shop"
-    (folder / "src").mkdir(parents=True)
-    for name, count in (("auth", 120), ("db", 60)):
-        (folder / f"src/{name}.py").write_text("".join(f"# {name} line {line}\n" for line in range(1, count + 1)))
-    for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=t", "-c", "user.email=t@e", "commit", "-qm", "All"]):
-        subprocess.run(["git", *words], cwd=folder, check=True)
-    return folder
-
-
 def environment_of(home: Path, **more: str) -> Environment:
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
     return {**kept, "HOME": str(home), "MICA_SEMANTIC": "off", "MICA_BRIEF_DEADLINE_S": "30", **more}

@@ -30,6 +30,7 @@ class Call(msgspec.Struct, frozen=True):
 
     name: str
     input: dict[str, object]
+    namespace: str = ""  # of tools of an MCP server, where a client has such
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -156,6 +157,8 @@ class _Conversation(BaseHTTPRequestHandler):
             output.append({"type": "message", "role": "assistant", "id": f"msg_{tag}", "content": [said]})
         for number, call in enumerate(step.calls):
             named = {"call_id": f"call_{tag}{number}", "id": f"fc_{tag}{number}", "name": call.name}
+            if call.namespace:
+                named["namespace"] = call.namespace
             output.append({"type": "function_call", **named, "arguments": json.dumps(call.input)})
         usage = {
             "input_tokens": 1_000,
