@@ -67,7 +67,20 @@ class Here:
     client = event = ""
     home = directory = b""
     hooks = b""  # the folder of the space
-    cut = ""  # why only the beginning of the payload was read
+    size = 0  # of the payload, as far as it was read
+    is_cut = False  # only its beginning is used
+    is_observed = False  # the event of a payload that was cut
+
+
+class _TooLong(_Failed):
+    """The payload was cut. Its size is told as it is known when it is recorded."""
+
+    def __init__(self, here: Here) -> None:
+        self._here = here
+
+    def __str__(self) -> str:
+        size = f"{self._here.size:,}"
+        return f"a payload of {size} bytes; {PAYLOAD_BYTES_MAX:,} are read, of a longer one {CUT_BYTES:,}"
 
 
 def main(words: list[str] | None = None) -> None:
@@ -75,10 +88,15 @@ def main(words: list[str] | None = None) -> None:
     here = Here()
     try:
         _limit_time(here)
-        answer = respond(sys.argv[1:] if words is None else words, posix.environ, _stdin(here), here)
-        if answer:
-            _write(1, answer.encode())
-        _start_child(here)
+        try:
+            answer = respond(sys.argv[1:] if words is None else words, posix.environ, _stdin(here), here)
+            if answer:
+                _write(1, answer.encode())
+            _start_child(here)
+        finally:
+            _drop_rest(here)
+        if here.is_observed:
+            raise _TooLong(here)
     except BaseException as error:  # noqa: BLE001 - an agent must never stop for its memory
         _record(here, error)
     posix._exit(0)
@@ -95,7 +113,7 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     directory = project or _working_directory()
     if directory and _is_off(here, directory, settings) and (project or _speaks_of(raw, directory)):
         return ""  # before anything is decoded: who switched it off pays for nothing
-    payload = _beginning(raw, here.cut) if here.cut else _decoded(raw)
+    payload = _beginning(raw, here) if here.is_cut else _decoded(raw)
     client = client or _client(payload, environment)
     if client == "claude" and b"CURSOR_VERSION" in environment:
         client = "cursor"  # it runs Claude's hooks too; told as its own, what it says twice is stored once
@@ -106,8 +124,7 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     if _is_off(here, directory, settings):
         return ""
     here.event, here.directory = event, directory
-    if here.cut:
-        _record(here, _Failed(here.cut))
+    here.is_observed = here.is_cut
     session = session_of(payload)
     if settings.get(b"read_gate") == b"true" and client == "claude":
         try:
@@ -310,20 +327,24 @@ def _has_link(path: bytes) -> bool:
 
 
 def _stdin(here: Here) -> bytes:
-    """What is on standard input. More than a payload can be is read and dropped, so that the client is not stuck."""
+    """What is on standard input; of more than a payload can be, the beginning."""
     parts: list[bytes] = []
-    size = 0
     while part := posix.read(0, 2**20):
-        size += len(part)
-        if size <= PAYLOAD_BYTES_MAX:
-            parts.append(part)
-    if size > PAYLOAD_BYTES_MAX:
-        here.cut = f"a payload of {size:,} bytes; {PAYLOAD_BYTES_MAX:,} are read, of a longer one {CUT_BYTES:,}"
-        return b"".join(parts)[:CUT_BYTES]
+        parts.append(part)
+        here.size += len(part)
+        if here.size > PAYLOAD_BYTES_MAX:
+            here.is_cut = True
+            return b"".join(parts)[:CUT_BYTES]
     return b"".join(parts)
 
 
-def _beginning(raw: bytes, reason: str) -> dict[str, object]:
+def _drop_rest(here: Here) -> None:
+    """Read on, so that the client is not stuck: at last, because what was observed is kept before the time is over."""
+    while here.is_cut and (part := posix.read(0, 2**20)):
+        here.size += len(part)
+
+
+def _beginning(raw: bytes, here: Here) -> dict[str, object]:
     """What a payload says that was cut, closed where it was: nearly always within a text, and not within an escape."""
     escape = raw.rfind(b"\\", len(raw) - 6) + 1
     if (escape - len(raw[:escape].rstrip(b"\\"))) % 2:  # of two, the second is a backslash that is meant
@@ -333,7 +354,7 @@ def _beginning(raw: bytes, reason: str) -> dict[str, object]:
             return _decoded(raw + end)
         except (ValueError, StopIteration):
             continue
-    raise _Failed(reason)
+    raise _TooLong(here)
 
 
 class _Rules:
@@ -758,7 +779,8 @@ def _limit_time(here: Here) -> None:
     import _signal  # type: ignore[import-not-found]  # not in typeshed
 
     def end(_number: int, _frame: object) -> None:
-        _record(here, _Failed(f"not done within {TIME_LIMIT_S} s"))
+        late = _Failed(f"not done within {TIME_LIMIT_S} s")
+        _record(here, _TooLong(here) if here.is_observed else late)
         posix._exit(0)
 
     _signal.signal(_signal.SIGALRM, end)
