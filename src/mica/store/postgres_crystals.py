@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 
 from mica.crystals import (
     LEVELS,
@@ -17,16 +16,16 @@ from mica.crystals import (
     retracted_by,
 )
 from mica.errors import LawBroken
-from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of, utc_now
+from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of
 from mica.store.deriving import CrystalRow, Rows, SourceRow
 from mica.store.postgres_append import Writing
+from mica.store.postgres_authority import authority
 from mica.store.postgres_query import AT_POSITIONS, HERE
 from mica.store.postgres_read import POSITION_MAX, Reading
 from mica.store.postgres_server import LONG_S, Connection
 from mica.store.protocol import LATEST_MARKS, grouped
 
 TABLES = ("crystals", "crystal_sources", "retractions")
-AUTHORITY = "rebuild"
 
 _STALE = """EXISTS (
         SELECT FROM crystal_sources
@@ -257,7 +256,7 @@ async def above(reads: Reading, wanted: Sequence[int]) -> dict[int, frozenset[in
 
 async def clear(connection: Connection, space: int) -> None:
     """Leave no crystal: what follows derives them again."""
-    async with _authority(connection, space):
+    async with authority(connection, space, "rebuild"):
         for table in TABLES:
             await connection.execute(f"DELETE FROM {table} WHERE space = $1", space, timeout=LONG_S)
 
@@ -290,11 +289,3 @@ async def kept(reads: Reading) -> Rows:
         [identifier for (identifier,) in retracted],
         [position for (position,) in marks],
     )
-
-
-@asynccontextmanager
-async def _authority(connection: Connection, space: int) -> AsyncIterator[None]:
-    row = (space, AUTHORITY, microseconds(utc_now()))
-    await connection.execute("INSERT INTO authority (space, work, at) VALUES ($1, $2, $3)", *row)
-    yield
-    await connection.execute("DELETE FROM authority WHERE space = $1 AND work = $2", space, AUTHORITY)

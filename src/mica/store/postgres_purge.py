@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from mica.model import EMPTY, PURGED, Event, Tombstone, microseconds, searchable_text, tombstone, utc_now
+from mica.model import EMPTY, PURGED, Event, Tombstone, microseconds, searchable_text, tombstone
 from mica.store import postgres_crystals, postgres_replies, postgres_trails
+from mica.store.postgres_authority import authority
 from mica.store.postgres_server import Connection
 from mica.store.postgres_words import Words
 from mica.store.purging import Outstanding, Purge
 from mica.words import terms
 
-AUTHORITY = "purge"
 TABLES = (
     "events", "keys", "payloads", "contexts", "names", "sessions", "terms", "texts", "postings", "vectors",
     *postgres_crystals.TABLES, *postgres_trails.TABLES, postgres_replies.TABLE,
@@ -45,7 +44,7 @@ async def bury(connection: Connection, space: int, words: Words, events: Sequenc
     places = [microseconds(event.at) for event in events], [event.position or 0 for event in events]
     name = (await words.numbers(connection, "names", [PURGED]))[PURGED]
     context = (await words.context_numbers(connection, [EMPTY]))[EMPTY]
-    async with _authority(connection, space):
+    async with authority(connection, space, "purge"):
         names, contexts, sessions, payloads = await connection.fetchrow(_USED, space, *places)
         used = {"names": names, "contexts": contexts, "sessions": sessions}
         used["terms"] = await _unindexed(connection, space, events)
@@ -88,15 +87,6 @@ async def outstanding(connection: Connection, space: int) -> Outstanding:
 async def passed(connection: Connection, space: int) -> None:
     """Tell every process that what it caches may be gone."""
     await connection.execute("UPDATE spaces SET generation = generation + 1 WHERE number = $1", space)
-
-
-@asynccontextmanager
-async def _authority(connection: Connection, space: int) -> AsyncIterator[None]:
-    """Let changes pass the triggers, in this transaction only."""
-    row = (space, AUTHORITY, microseconds(utc_now()))
-    await connection.execute("INSERT INTO authority (space, work, at) VALUES ($1, $2, $3)", *row)
-    yield
-    await connection.execute("DELETE FROM authority WHERE space = $1 AND work = $2", space, AUTHORITY)
 
 
 async def _unindexed(connection: Connection, space: int, events: Iterable[Event]) -> list[int]:

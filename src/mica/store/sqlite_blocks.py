@@ -19,7 +19,6 @@ from typing import NamedTuple
 import apsw
 
 from mica.errors import StoreError
-from mica.model import microseconds, utc_now
 from mica.store.blocks import (
     BLOCK_BYTES_MAX,
     CHAPTER_POSITIONS,
@@ -32,6 +31,7 @@ from mica.store.blocks import (
 )
 from mica.store.encoding import INLINE_BYTES_MAX, expanded
 from mica.store.protocol import missing_positions
+from mica.store.sqlite_authority import authority
 from mica.store.sqlite_file import COLUMNS, Key, Row, as_json
 
 STEP_EVENTS = CHAPTER_POSITIONS  # in one transaction: other writers wait for some 100 ms
@@ -414,9 +414,8 @@ class Blocks:
     @contextmanager
     def _authority(self) -> Iterator[None]:
         """Let rows and blocks be moved, in this transaction only. Others learn that they must look again."""
-        self._connection.execute("INSERT INTO authority (work, at) VALUES ('age', ?)", (microseconds(utc_now()),))
-        yield
-        self._connection.execute("DELETE FROM authority WHERE work = 'age'")
+        with authority(self._connection, "age"):
+            yield
         self._connection.execute("UPDATE space SET reshaped = reshaped + 1")
         self.forget()
 

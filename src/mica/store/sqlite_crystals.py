@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import apsw
 
@@ -20,10 +19,11 @@ from mica.crystals import (
     retracted_by,
 )
 from mica.errors import LawBroken
-from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of, utc_now
+from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of
 from mica.store import sqlite_texts
 from mica.store.deriving import CrystalRow, Rows, SourceRow, broken_crystals, derived
 from mica.store.protocol import LATEST_MARKS
+from mica.store.sqlite_authority import authority
 from mica.store.sqlite_file import as_json
 
 Lookup = Callable[[EventId], Event | None]
@@ -206,7 +206,7 @@ def above(connection: apsw.Connection, positions: Iterable[int]) -> list[tuple[i
 
 def clear(connection: apsw.Connection) -> None:
     """Leave no crystal: what follows derives them again."""
-    with _authority(connection):
+    with authority(connection, "rebuild"):
         for table in ("crystals", "crystal_sources", "retractions"):
             connection.execute(f"DELETE FROM {table}")
 
@@ -231,10 +231,3 @@ def broken(connection: apsw.Connection, log: Iterable[Event], named: Collection[
         array("q", (row[0] for row in connection.execute("SELECT position FROM texts WHERE is_mark"))),
     )
     return broken_crystals(derived(log, named), rows)
-
-
-@contextmanager
-def _authority(connection: apsw.Connection) -> Iterator[None]:
-    connection.execute("INSERT INTO authority (work, at) VALUES ('rebuild', ?)", (microseconds(utc_now()),))
-    yield
-    connection.execute("DELETE FROM authority WHERE work = 'rebuild'")

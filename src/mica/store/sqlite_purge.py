@@ -5,17 +5,15 @@ What has aged is taken out of its block first: here every event that goes is a r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import apsw
 
-from mica.model import Event, Tombstone, microseconds, searchable_text, tombstone, utc_now
+from mica.model import Event, Tombstone, searchable_text, tombstone
 from mica.store import sqlite_crystals, sqlite_postings, sqlite_replies, sqlite_trails
+from mica.store.sqlite_authority import authority
 from mica.store.sqlite_file import as_json
 from mica.words import terms
-
-AUTHORITY = "purge"
 
 # The words of a table, and who refers to them. Sessions come after the contexts that name them.
 _REFERRED = {
@@ -40,7 +38,8 @@ _NUMBERED = ("names", "contexts", "sessions", "terms")  # processes remember the
 def bury(connection: apsw.Connection, events: Sequence[Event], told: Tombstone, *, name: int, context: int) -> None:
     """Replace these events by tombstones inside of a transaction. The name and the context are those of a tombstone."""
     positions = as_json([event.position or 0 for event in events])
-    with _authority(connection):
+    connection.pragma("secure_delete", "on")  # what is deleted is overwritten with zeros
+    with authority(connection, "purge"):
         used = _used(connection, positions)
         used["terms"] = _unindexed(connection, events, positions)
         sqlite_crystals.bury(connection, positions)
@@ -66,15 +65,6 @@ def truncate_log(connection: apsw.Connection) -> bool:
     """Bring everything from the log into the file and empty the log; False while another process reads in it."""
     busy, _, _ = next(iter(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")))
     return not busy
-
-
-@contextmanager
-def _authority(connection: apsw.Connection) -> Iterator[None]:
-    """Let changes pass the triggers, in this transaction only; deleted content is overwritten with zeros."""
-    connection.pragma("secure_delete", "on")
-    connection.execute("INSERT INTO authority (work, at) VALUES (?, ?)", (AUTHORITY, microseconds(utc_now())))
-    yield
-    connection.execute("DELETE FROM authority WHERE work = ?", (AUTHORITY,))
 
 
 def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
