@@ -11,14 +11,14 @@ twice, in pieces, in another order or as a fork gives the same ids.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from mica.model import Event
 from mica.observe.clients import reading
 from mica.observe.clients.claude_records import BEGINNING, CLIENT, IGNORED, RECORD, Record, is_ignored
 from mica.observe.clients.claude_turns import RECORDS, Transcript
-from mica.observe.clients.reading import Extent, Head
+from mica.observe.clients.reading import Head
 from mica.observe.clients.records import Tally, lines
 
 __all__ = ["CLIENT", "Head", "Tally", "extent", "find", "head", "numbers", "read"]
@@ -31,12 +31,8 @@ def find(root: Path, *, unreadable: dict[str, str] | None = None) -> list[Path]:
     return reading.find_files(root, is_one=lambda name: name.endswith(".jsonl"), unreadable=unreadable)
 
 
-def extent(path: Path) -> Extent:
-    return reading.file_extent(path)
-
-
-def numbers(path: Path, places: Collection[int]) -> dict[int, int]:
-    return reading.line_numbers(path, places)
+extent = reading.file_extent
+numbers = reading.line_numbers
 
 
 def head(path: Path) -> Head | None:

@@ -26,7 +26,7 @@ from mica.observe.clients.claude_tools import Answered, drafts_of, guess
 from mica.observe.clients.prompts import Command, Prompt
 from mica.observe.clients.ranges import line_count
 from mica.observe.clients.records import Tally
-from mica.observe.clients.telling import NEVER, Teller, utc
+from mica.observe.clients.telling import Teller, utc
 from mica.observe.clients.touching import Call
 
 RECORDS = ("user", "assistant", "system", "attachment")
@@ -53,14 +53,12 @@ class Transcript(Teller):
 
     def take(self, record: Record, *, number: int, tally: Tally) -> list[Event]:
         """The events this record brings about."""
-        self.number, self.tally, self.made = number, tally, []
+        self.begin(number, tally)
         if record.type not in RECORDS:
             if record.type not in IGNORED:
                 tally.meet(record.type or "(none)")
             return []
-        self.at = utc(record.timestamp) or self.at
-        if self.at is NEVER:
-            tally.complain(number, "no time, and none before it")
+        if not self.is_dated(utc(record.timestamp)):
             return []
         if record.type == "attachment":
             self._meanwhile(record)

@@ -8,7 +8,7 @@ model was shown; it becomes one event. What AGENTS.md, the environment, hooks or
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -18,9 +18,9 @@ from mica.model import Event
 from mica.observe.clients import codex_tools, reading
 from mica.observe.clients.claude_records import Count
 from mica.observe.clients.prompts import Command, joined, typed
-from mica.observe.clients.reading import HEAD_LINES_MAX, Extent, Head
+from mica.observe.clients.reading import HEAD_LINES_MAX, Head
 from mica.observe.clients.records import Shape, Tally, value_of
-from mica.observe.clients.telling import NEVER, Asked, Teller, utc
+from mica.observe.clients.telling import Asked, Teller, utc
 from mica.observe.clients.touching import Call, digest
 
 CLIENT = "codex"
@@ -175,14 +175,12 @@ class Rollout(Teller):
 
     def take(self, record: Record, *, number: int, tally: Tally) -> list[Event]:
         """The events this record brings about."""
-        self.number, self.tally, self.made = number, tally, []
+        self.begin(number, tally)
         if record.type not in _RECORDS:
             if record.type not in _IGNORED:
                 tally.meet(record.type or "(none)")
             return []
-        self.at = utc(record.timestamp) or self.at
-        if self.at is NEVER:
-            tally.complain(number, "no time, and none before it")
+        if not self.is_dated(utc(record.timestamp)):
             return []
         payload = record.payload or Payload()
         self._turn(payload)
@@ -400,12 +398,8 @@ def head(path: Path) -> Head | None:
     return None
 
 
-def extent(path: Path) -> Extent:
-    return reading.file_extent(path)
-
-
-def numbers(path: Path, places: Collection[int]) -> dict[int, int]:
-    return reading.line_numbers(path, places)
+extent = reading.file_extent
+numbers = reading.line_numbers
 
 
 def read(

@@ -6,7 +6,7 @@ hooks added to a prompt or to a result stands beside the original there, and onl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from mica.model import Event
 from mica.observe.clients import copilot_tools, reading
 from mica.observe.clients.claude_records import Count
 from mica.observe.clients.prompts import Command, typed
-from mica.observe.clients.reading import HEAD_LINES_MAX, Extent, Head
+from mica.observe.clients.reading import HEAD_LINES_MAX, Head
 from mica.observe.clients.records import Shape, Tally, value_of
-from mica.observe.clients.telling import NEVER, Asked, Teller, utc
+from mica.observe.clients.telling import Asked, Teller, utc
 from mica.observe.clients.touching import Call
 
 CLIENT = "copilot"
@@ -110,10 +110,8 @@ class Session(Teller):
 
     def take(self, record: Record, *, number: int, tally: Tally) -> list[Event]:
         """The events this record brings about."""
-        self.number, self.tally, self.made = number, tally, []
-        self.at = utc(record.timestamp) or self.at
-        if self.at is NEVER:
-            tally.complain(number, "no time, and none before it")
+        self.begin(number, tally)
+        if not self.is_dated(utc(record.timestamp)):
             return []
         data = record.data or Data()
         name = record.id or f"{self.at}:{number}"
@@ -226,12 +224,8 @@ def head(path: Path) -> Head | None:
     return None
 
 
-def extent(path: Path) -> Extent:
-    return reading.file_extent(path)
-
-
-def numbers(path: Path, places: Collection[int]) -> dict[int, int]:
-    return reading.line_numbers(path, places)
+extent = reading.file_extent
+numbers = reading.line_numbers
 
 
 def read(

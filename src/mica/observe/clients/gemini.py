@@ -8,7 +8,7 @@ of its path; the path itself is found beside the file or in it, and believed onl
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
@@ -20,9 +20,9 @@ from mica.model import Event
 from mica.observe.clients import gemini_tools, reading
 from mica.observe.clients.claude_records import Count
 from mica.observe.clients.prompts import Command, joined, typed
-from mica.observe.clients.reading import HEAD_LINES_MAX, Extent, Head
+from mica.observe.clients.reading import HEAD_LINES_MAX, Head
 from mica.observe.clients.records import Shape, Tally, value_of
-from mica.observe.clients.telling import NEVER, Teller, utc
+from mica.observe.clients.telling import Teller, utc
 from mica.observe.clients.touching import Call
 
 CLIENT = "gemini"
@@ -114,7 +114,7 @@ class Session(Teller):
 
     def take(self, record: Record, *, number: int, tally: Tally) -> list[Event]:
         """The events this record brings about."""
-        self.number, self.tally, self.made = number, tally, []
+        self.begin(number, tally)
         self.at = utc(record.timestamp) or utc(record.start_time) or self.at
         if record.project_hash is not None or (record.session_id is not None and record.type is None):
             self._open(record)
@@ -129,8 +129,7 @@ class Session(Teller):
         return self.made
 
     def _open(self, record: Record) -> None:
-        if self.at is NEVER:
-            self.tally.complain(self.number, "no time, and none before it")
+        if not self.is_dated():
             return
         self.is_subagent = record.kind == "subagent"
         self.place(record.session_id, agent="subagent" if self.is_subagent else None, branch=None, cwd=self.cwd)
@@ -138,9 +137,9 @@ class Session(Teller):
             self.start(cwd=self.cwd, branch=None, version=None)
 
     def _message(self, message: Message) -> None:
-        if self.at is NEVER:
-            self.tally.complain(self.number, "no time, and none before it")
-        elif message.type == "user":
+        if not self.is_dated():
+            return
+        if message.type == "user":
             self._said(message)
         elif message.type == "gemini":
             self._answered(message)
@@ -294,12 +293,8 @@ def head(path: Path) -> Head | None:
     return None
 
 
-def extent(path: Path) -> Extent:
-    return reading.file_extent(path)
-
-
-def numbers(path: Path, places: Collection[int]) -> dict[int, int]:
-    return reading.line_numbers(path, places)
+extent = reading.file_extent
+numbers = reading.line_numbers
 
 
 def read(

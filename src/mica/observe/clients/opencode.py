@@ -123,11 +123,9 @@ class Session(Teller):
 
     def take(self, name: str, message: Message, parts: Parts, *, number: int, tally: Tally) -> list[Event]:
         """The events this message brings about."""
-        self.number, self.tally, self.made = number, tally, []
+        self.begin(number, tally)
         times = message.time or Times()
-        self.at = moment(times.created) or self.at
-        if self.at is NEVER:
-            tally.complain(number, "no time, and none before it")
+        if not self.is_dated(moment(times.created)):
             return []
         folder = message.path.cwd if message.path else None
         self.cwd = folder or self.cwd

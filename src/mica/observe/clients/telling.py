@@ -87,6 +87,19 @@ class Teller:
         self.tally = Tally()
         self._met: Counter[str] = Counter()
 
+    # -- Records
+
+    def begin(self, number: int, tally: Tally) -> None:
+        """The next record is told."""
+        self.number, self.tally, self.made = number, tally, []
+
+    def is_dated(self, at: datetime | None = None) -> bool:
+        """Whether it is known when this was, by its own time or the one before; what has neither is counted."""
+        self.at = at or self.at
+        if self.at is NEVER:
+            self.tally.complain(self.number, "no time, and none before it")
+        return self.at is not NEVER
+
     # -- Names
 
     def key(self, kind: str, name: str) -> str:
