@@ -814,3 +814,27 @@ def test_marking_needs_no_model_and_what_waits_is_counted(terminal: Terminal) ->
     assert counted.startswith("(")
     assert loaded == "[]"
     assert "backlog" in terminal.run("doctor", "--json").stdout
+
+
+@pytest.mark.parametrize("how", ["signal.raise_signal(signal.SIGINT)", "del module"])
+def test_ctrl_c_ends_a_command_with_one_line_wherever_it_falls(how: str) -> None:
+    """U-11: Python drops what is raised in a callback of its own, as while it loads modules; this is heard."""
+    script = f"""if True:
+        import signal, sys, time, weakref
+        from mica.cli import cli, main
+
+        class Module: ...
+
+        @cli.command()
+        def press() -> None:
+            module = Module()
+            callback = weakref.ref(module, lambda _: signal.raise_signal(signal.SIGINT))
+            {how}
+            time.sleep(60)
+
+        sys.argv[1:] = ["press"]
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "mica: stopped\n")

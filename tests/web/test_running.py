@@ -266,6 +266,22 @@ def test_up_serves_until_a_signal_and_leaves_nothing(tmp_path: Path, number: sig
     assert CliRunner().invoke(cli, ["open"], env=variables).exit_code == 1
 
 
+def _has_loaded(process: subprocess.Popen[str], package: str) -> bool:
+    return package in Path(f"/proc/{process.pid}/maps").read_text(encoding="ascii", errors="replace")
+
+
+def _is_loading(process: subprocess.Popen[str], _: Path) -> bool:
+    """Whether Python is up, and Ctrl-C does what it does by itself."""
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return _has_loaded(process, "msgspec") and not caught >> (signal.SIGINT - 1) & 1
+
+
+def _is_begun(process: subprocess.Popen[str], _: Path) -> bool:
+    """Whether the command runs, and loads what only a server needs."""
+    return _has_loaded(process, "markupsafe")
+
+
 def _has(pattern: str) -> Callable[[subprocess.Popen[str], Path], bool]:
     return lambda _, data: any(data.glob(pattern))
 
@@ -273,17 +289,19 @@ def _has(pattern: str) -> Callable[[subprocess.Popen[str], Path], bool]:
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
+        (_is_loading, signal.SIGINT),
+        (_is_begun, signal.SIGINT),
         (_has("spaces/*.serving"), signal.SIGINT),
         (_has("servers/*"), signal.SIGTERM),
         (_has("spaces/*.db"), signal.SIGINT),
         (_has("spaces/*.db-wal"), signal.SIGTERM),
     ],
-    ids=["locked", "noted", "opened", "importing"],
+    ids=["loading", "begun", "locked", "noted", "opened", "importing"],
 )
 def test_a_signal_at_any_moment_ends_it_and_leaves_nothing(
     tmp_path: Path, moment: Callable[[subprocess.Popen[str], Path], bool], number: signal.Signals
 ) -> None:
-    """U-11: while it starts, imports or serves: no traceback, no process, no lock, and all can be read."""
+    """U-11: while it loads, starts, imports or serves: no traceback, no process, no lock, and all can be read."""
     data = tmp_path / ".local" / "share" / "mica"
     variables = {"HOME": str(tmp_path), "MICA_SEMANTIC": "off"}
     command = [sys.executable, "-m", "mica", "up", "--port", "0", "--no-browser"]

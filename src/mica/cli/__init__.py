@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
+import threading
 
 import click
 
@@ -38,14 +40,19 @@ from mica.errors import MicaError
 
 
 class _Commands(click.Group):
-    """Our errors are one line and exit 1; wrong usage exits 2; anything else shows its traceback."""
+    """Our errors are one line and exit 1; wrong usage exits 2; Ctrl-C exits 130; anything else shows its traceback."""
 
     def invoke(self, ctx: click.Context) -> object:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all is loaded: from here on commands end in their way
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return super().invoke(ctx)
         except MicaError as error:
             click.echo(f"mica: {error}", err=True)
             ctx.exit(1)
+        except KeyboardInterrupt:
+            click.echo("mica: stopped", err=True)
+            ctx.exit(130)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -134,10 +141,17 @@ def km() -> None:
     main()
 
 
+def _ask_again(lost: sys.UnraisableHookArgs) -> None:
+    """Python drops what is raised within a callback of its own, as while it loads a module. Ctrl-C is not for that."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        threading.Timer(0.01, os.kill, [os.getpid(), signal.SIGINT]).start()
+    else:
+        sys.__unraisablehook__(lost)
+
+
 def main() -> None:
     """The `mica` command."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # it was loaded; from here on commands end in their own way
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = _ask_again
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that has not all characters shows the others
