@@ -15,11 +15,11 @@ import json
 import secrets
 import threading
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 
 import msgspec
+
+from mica.testing.serving import Answering, LocalServer
 
 Body = dict[str, Any]
 USAGE = {"input_tokens": 11, "cache_creation_input_tokens": 222, "cache_read_input_tokens": 3_333, "output_tokens": 44}
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, frozen=True):
     calls: Sequence[Call] = ()
 
 
-class Models:
+class Models(LocalServer):
     """A server that plays a script. `requests` holds the body of every request that offered tools."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -54,23 +54,7 @@ class Models:
             def take(self, body: Body) -> tuple[str, Step]:
                 return models._take(body)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Conversation)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Models:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Conversation)
 
     def _take(self, body: Body) -> tuple[str, Step]:
         with self._lock:
@@ -81,14 +65,9 @@ class Models:
             return f"{self._tag}{number:03}", self._steps[number - 1] if number <= len(self._steps) else Step("Done.")
 
 
-class _Conversation(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class _Conversation(Answering):
     def take(self, body: Body) -> tuple[str, Step]:
         raise NotImplementedError
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Stay quiet."""
 
     def do_HEAD(self) -> None:
         self._send({})

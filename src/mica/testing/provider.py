@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 
 import msgspec
+
+from mica.testing.serving import Answering, LocalServer
 
 INPUT_TOKENS = 1_000  # every answer reports the same usage, so that sums can be checked by hand
 OUTPUT_TOKENS = 50
@@ -34,7 +34,7 @@ class Turn(msgspec.Struct, frozen=True):
     counts: bool = True  # whether the usage is told
 
 
-class ScriptedProvider:
+class ScriptedProvider(LocalServer):
     """A server that answers one turn for each request, in order. `requests` holds path, headers and body of each."""
 
     def __init__(self, *turns: Turn | str) -> None:
@@ -51,30 +51,11 @@ class ScriptedProvider:
                         return provider._turns.popleft()
                     return Turn(status=500, body={"error": {"message": "the script has ended"}})
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Conversation)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> ScriptedProvider:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(Conversation)
 
 
-class _Conversation(BaseHTTPRequestHandler):
+class _Conversation(Answering):
     """One connection."""
-
-    protocol_version = "HTTP/1.1"
 
     def take(self, headers: dict[str, str], body: dict[str, Any]) -> Turn:
         raise NotImplementedError
@@ -96,9 +77,6 @@ class _Conversation(BaseHTTPRequestHandler):
                 self._completions(turn, body)
         except OSError:
             self.close_connection = True  # whoever asked has gone
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Stay quiet; `requests` holds everything."""
 
     # -- Chat completions -----------------------------------------------------------------------------------------
 

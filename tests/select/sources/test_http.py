@@ -7,13 +7,13 @@ import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from mica.errors import SourceFailed
 from mica.select.fragments import Concept, Partial
 from mica.select.sources.registry import Sources
+from mica.testing.serving import Answering, LocalServer
 from mica.testing.sources import ABOUT, ask
 
 Declare = Callable[..., Sources]
@@ -21,16 +21,7 @@ TOKEN = "Bearer " + "s3cr" + "et-token"
 Reply = tuple[int, dict[str, str], bytes]
 
 
-class Quiet(ThreadingHTTPServer):
-    """A server that does not complain of clients that leave."""
-
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Stay quiet."""
-
-
-class Site:
+class Site(LocalServer):
     """A server on loopback whose pages a test sets. `asked` holds what was asked for, with its headers."""
 
     def __init__(self) -> None:
@@ -39,9 +30,7 @@ class Site:
         self.hanging = threading.Event()
         site = self
 
-        class Answering(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Page(Answering):
             def do_GET(self) -> None:
                 site.asked.append(
                     (self.command, self.path, {name.lower(): each for name, each in self.headers.items()})
@@ -59,35 +48,18 @@ class Site:
                 except OSError:
                     self.close_connection = True  # the client had enough
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Stay quiet."""
-
-        self._server = Quiet(("127.0.0.1", 0), Answering)
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        super().__init__(Page)
 
     def has(self, path: str, document: object, status: int = 200, **headers: str) -> None:
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
         self.pages[path] = (status, {name.replace("_", "-"): value for name, value in headers.items()}, body)
 
-    def end(self) -> None:
-        self.hanging.set()
-        self._server.shutdown()
-        self._server.server_close()
-
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.end()
+    with Site() as made:
+        yield made
+        made.hanging.set()
 
 
 def table(url: str, **keys: str) -> str:
@@ -160,8 +132,7 @@ async def test_an_id_that_climbs_is_refused(identifier: str, site: Site, declare
 
 async def test_redirects_to_another_host_are_not_followed(site: Site, declare: Declare) -> None:
     """Bad input: redirects to other hosts, ports and schemes; no header of ours reaches them."""
-    other = Site()
-    try:
+    with Site() as other:
         for target in (
             f"{other.address}/x",
             f"//127.0.0.1:{other.port}/x",
@@ -176,8 +147,6 @@ async def test_redirects_to_another_host_are_not_followed(site: Site, declare: D
             with pytest.raises(SourceFailed, match=r"redirects to another host, .*, which is not followed"):
                 await ask(sources, "api")
         assert other.asked == []
-    finally:
-        other.end()
 
 
 async def test_redirects_on_the_same_host_are_followed_a_few_times(site: Site, declare: Declare) -> None:
