@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from mica.inject.clients.pieces import Client, Entry, Machine
-from mica.inject.clients.plugin import ID, MARKETPLACE, marketplace
+from mica.inject.clients.plugin import ID, MARKETPLACE, declared, marketplace
 
 
 def client(machine: Machine) -> Client:
     folder = machine.folder("CLAUDE_CONFIG_DIR", ".claude")
-    settings, plugins = folder / "settings.json", folder / "plugins"
-    source = {"source": {"source": "directory", "path": str(machine.plugin)}}
+    plugins = folder / "plugins"
     return Client(
         name="claude-code",
         title="Claude Code",
         folder=folder,
         programs=("claude",),
         files=marketplace(machine),
-        entries=(
-            Entry(path=settings, keys=("extraKnownMarketplaces", MARKETPLACE), value=source),
-            Entry(path=settings, keys=("enabledPlugins", ID), value=True),
-        ),
+        entries=declared(machine, folder / "settings.json"),
         leftovers=(
             Entry(path=plugins / "known_marketplaces.json", keys=(MARKETPLACE,), value=None),
             Entry(path=plugins / "installed_plugins.json", keys=("plugins", ID), value=None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mica.inject.clients.pieces import File, Machine, document
+from mica.inject.clients.pieces import Entry, File, Machine, document
 
 NAME = "nav"  # so that its skills are /nav:handoff, /nav:help …
 MARKETPLACE = "mica"
@@ -65,6 +65,15 @@ def marketplace(machine: Machine) -> tuple[File, ...]:
     manifest = File(path=machine.plugin / ".claude-plugin" / "marketplace.json", content=document(told))
     # Copilot CLI starts a plugin's server in the plugin's own folder unless it is told this; Claude Code does not care.
     return manifest, *plugin(machine, machine.plugin / NAME, server={**machine.server, "cwd": "."})
+
+
+def declared(machine: Machine, settings: Path) -> tuple[Entry, ...]:
+    """The two lines of JSON settings by which Claude Code and Copilot CLI know that folder and load the plugin."""
+    source = {"source": {"source": "directory", "path": str(machine.plugin)}}
+    return (
+        Entry(path=settings, keys=("extraKnownMarketplaces", MARKETPLACE), value=source),
+        Entry(path=settings, keys=("enabledPlugins", ID), value=True),
+    )
 
 
 def plugin(machine: Machine, folder: Path, *, server: dict[str, object]) -> tuple[File, ...]:
