@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import compress
 from pathlib import Path
@@ -27,35 +26,14 @@ from mica.select.budget import fit
 from mica.select.cohere import cohere
 from mica.select.collecting import Collected
 from mica.select.compressing import compressed
-from mica.select.fragments import PHI_INV, Concept, Declared, Fragment, Value
+from mica.select.fragments import PHI_INV, Concept, Fragment
 from mica.select.sources import registry
 from mica.settings import Settings
 from mica.testing import HandClock
 from mica.testing.builders import START_AT, build
+from mica.testing.sources import State
 
 CONCEPT = "service:api:login"
-
-
-class State:
-    """A source of a few facts."""
-
-    def __init__(self, name: str, facts: dict[str, Value], **declared: object) -> None:
-        self.declared = Declared(**({"name": name, "rank": 20} | declared))  # type: ignore[arg-type]  # a test's own
-        self.facts = facts
-        self.error: Exception | None = None
-
-    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
-        if self.error is not None:
-            raise self.error
-        return [
-            Fragment(
-                key=key, text=f"{key} is {value}", value=value, confidence=0.8, at=now, source="", locator=f"row {key}"
-            )
-            for key, value in self.facts.items()
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 # -- One composer --------------------------------------------------------------------------------------------------

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -20,35 +19,15 @@ from mica.inject.gathered import LINE_TOKENS, Defragged, defragged, line, shorte
 from mica.inject.render import at_most
 from mica.select.cohere import cohere
 from mica.select.collecting import Collected, Degraded
-from mica.select.fragments import JUDGED, PHI_INV, Concept, Declared, Fragment, Value
+from mica.select.fragments import JUDGED, PHI_INV, Concept, Fragment, Value
 from mica.select.judgments import judgment_data
 from mica.settings import Settings
 from mica.store.hot import Reads
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
+from mica.testing.sources import State
 
 CONCEPT = "judgment:code_review:abc123"
-
-
-class State:
-    """A source of a few facts."""
-
-    def __init__(self, name: str, facts: dict[str, Value], **declared: object) -> None:
-        self.declared = Declared(**({"name": name, "rank": 20} | declared))  # type: ignore[arg-type]  # a test's own
-        self.facts = facts
-        self.asked: list[str] = []
-
-    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
-        self.asked.append(str(concept))
-        return [
-            Fragment(
-                key=key, text=f"{key} is {value}", value=value, confidence=0.8, at=now, source="", locator=f"${key}"
-            )
-            for key, value in self.facts.items()
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 # -- What is told --------------------------------------------------------------------------------------------------
@@ -95,7 +74,7 @@ async def test_one_gather_is_one_event_with_every_field_of_the_answer(memory: Me
             "confidence": PHI_INV,
             "at": START_AT.isoformat().replace("+00:00", "Z"),
             "source": "readback",
-            "origins": [["readback", "$fatigue"]],
+            "origins": [["readback", "row fatigue"]],
             "sources": [],
         }
     ]

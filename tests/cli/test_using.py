@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.crystallize.test_teachings import RULES, crystal_of_session
 
 import mica
 from mica.cli import cli
 from mica.crystals import Crystal
-
-RULES = ("Set cookies after the last redirect", "Never trust the session id of a redirected request")
 
 
 class Terminal:
@@ -51,17 +50,7 @@ class Terminal:
         async def made() -> Crystal:
             settings = mica.load_settings(self.variables)
             async with mica.open(self.store, settings=settings) as memory:
-                with memory.context(session=session, agent="scout"):
-                    texts = [*RULES, *(f"The proxy dropped cookie {number} of the login page" for number in range(18))]
-                    ids = [memory.mark(text).id for text in texts]
-                    return await memory.commit_crystal(
-                        [("The proxy drops cookies", ids[2:4])],
-                        principles=[(RULES[0], ids[:1]), (RULES[1], ids[1:2])],
-                        topics=("cookie", "proxy", "redirect"),
-                        sources=ids,
-                        period=f"session:{session}",
-                        confidence=confidence,
-                    )
+                return await crystal_of_session(memory, session, confidence=confidence)
 
         return asyncio.run(made())
 

@@ -26,6 +26,7 @@ TIMEOUT_S = 240
 PROMPT = "Explain how auth works"
 KNOWN = "The session cookie is set before the redirect"
 Environment = dict[str, str]
+Done = subprocess.CompletedProcess[str]
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,18 +243,27 @@ def environment_of(home: Path, **more: str) -> Environment:
 
 
 def run_mica(home: Path, project: Path, *words: str) -> str:
-    command = [sys.executable, "-P", "-m", "mica", *words]
-    done = subprocess.run(
+    done = run(sys.executable, "-P", "-m", "mica", *words, environment=environment_of(home), folder=project)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_agent(agent: Agent, home: Path, project: Path, variables: Environment, *beside: str) -> Done:
+    program, *words = agent.words
+    return run(str(PROGRAMS / program), *words, *beside, environment=environment_of(home, **variables), folder=project)
+
+
+def run(*command: str, environment: Environment, folder: Path) -> Done:
+    return subprocess.run(
         command,
-        env=environment_of(home),
-        cwd=project,
+        env=environment,
+        cwd=folder,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
+        timeout=TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 async def events_of(settings: Settings, project: Path) -> list[Event]:
@@ -274,16 +284,7 @@ async def test_a_real_agent_is_told_what_is_known_and_leaves_what_it_did(name: s
         run_mica(home, project, "install", name, "--yes")
         run_mica(home, project, "ingest")  # renders what the next session is told
 
-        done = subprocess.run(
-            [str(PROGRAMS / agent.words[0]), *agent.words[1:]],
-            env=environment_of(home, **variables),
-            cwd=project,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = run_agent(agent, home, project, variables)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(models.requests) == len(agent.steps(project))

@@ -12,10 +12,10 @@ import pytest
 from tests.clients.test_clients import (
     AGENTS,
     CHOSEN,
-    PROGRAMS,
     TIMEOUT_S,
     Environment,
     environment_of,
+    run_agent,
     run_mica,
 )
 
@@ -66,16 +66,7 @@ def test_a_real_agent_marks_over_http(name: str, home: Path, project: Path, addr
         variables: Environment = agent.prepare(home, project, models.address)
         beside = connect(home, project, address, token)
 
-        done = subprocess.run(
-            [str(PROGRAMS / agent.words[0]), *agent.words[1:], *beside],
-            env=environment_of(home, **variables),
-            cwd=project,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = run_agent(agent, home, project, variables, *beside)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "crystal_commit" in json.dumps(models.requests[0]), "the tools are offered"

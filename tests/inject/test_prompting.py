@@ -71,6 +71,15 @@ class Shop:
     def open(self, **changed: object) -> mica.memory.Opening:
         return mica.open(self.file, settings=msgspec.structs.replace(self.settings, **changed), clock=self.clock)
 
+    def walk(self, memory: mica.Memory) -> None:
+        """Six tasks of two kinds, each of which needs one file."""
+        memory.emit("session.started", {"cwd": str(self.root)})
+        for number in range(6):
+            self.clock.move(hours=2)
+            step = {"path": ("auth/session.py", "billing/invoice.py")[number % 2], "operation": "read"}
+            memory.walk((PROMPT, "Invoices are wrong")[number % 2], [step], session=f"s{number}", at=self.clock())
+        self.clock.move(hours=2)
+
     async def work(self, memory: mica.Memory, *, learns_git: bool = True) -> None:
         memory.emit("session.started", {"cwd": str(self.root)})
         asked = (
@@ -387,12 +396,7 @@ async def test_the_files_of_a_brief_are_those_of_navigate_where_hooks_keep_nothi
         return passage.text
 
     async with mica.open(address, settings=settings, clock=shop.clock) as memory:
-        memory.emit("session.started", {"cwd": str(shop.root)})
-        for number in range(6):
-            shop.clock.move(hours=2)
-            step = {"path": ("auth/session.py", "billing/invoice.py")[number % 2], "operation": "read"}
-            memory.walk((PROMPT, "Invoices are wrong")[number % 2], [step], session=f"s{number}", at=shop.clock())
-        shop.clock.move(hours=2)
+        shop.walk(memory)
         before = await told(memory)
         assert [part.partition(" (")[0].partition(":")[0] for part in before.split(", ")] == [
             place.path
@@ -524,12 +528,7 @@ async def test_a_brief_of_the_past_ranks_files_as_navigate_did(shop: Shop) -> No
         return [(each.kind or "", each.text) for each in brief.passages if each.source == "files"]
 
     async with mica.open(":memory:", settings=shop.settings, clock=shop.clock) as memory:
-        memory.emit("session.started", {"cwd": str(shop.root)})
-        for number in range(6):
-            shop.clock.move(hours=2)
-            step = {"path": ("auth/session.py", "billing/invoice.py")[number % 2], "operation": "read"}
-            memory.walk((PROMPT, "Invoices are wrong")[number % 2], [step], session=f"s{number}", at=shop.clock())
-        shop.clock.move(hours=2)
+        shop.walk(memory)
         then, said = shop.clock(), await memory.brief(PROMPT, deadline_s=30)
         shop.clock.move(hours=2)
         for number in range(6):

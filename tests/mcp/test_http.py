@@ -20,6 +20,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import PromptsListChanged, ResourceUpdated
 from mcp_types import CallToolResult, Implementation, TextContent
+from tests.mcp.test_wire import MALFORMED
 
 from mica.mcp import http, sse, streams
 from mica.mcp.server import BEAT_S
@@ -505,18 +506,6 @@ async def test_a_revision_that_nobody_knows_is_refused_with_those_that_are(serve
     assert newer.status_code == older_one.status_code == 400
     assert newer.json()["error"]["data"] == {"supported": ["2026-07-28"], "requested": "1900-01-01"}
     assert "2025-11-25" in older_one.json()["error"]["message"]
-
-
-MALFORMED = [
-    (b"garbage", -32700),
-    (b'{"jsonrpc":"2.0","id":1,', -32700),
-    (b"\xff\xfe", -32700),
-    (b"[" * 5_000, -32700),
-    (b"[]", -32600),
-    (b"3", -32600),
-    (b'{"jsonrpc":"2.0","id":1}', -32600),
-    (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600),
-]
 
 
 @pytest.mark.parametrize("revision", [None, "2025-11-25", "2026-07-28"])

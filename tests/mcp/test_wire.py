@@ -107,7 +107,7 @@ def test_a_revision_that_is_not_known_is_refused_with_those_that_are(start: Star
     assert client.request("initialize", protocolVersion="1900-01-01")["result"]["protocolVersion"] == "2025-11-25"
 
 
-REFUSED = [
+MALFORMED = [
     (b"garbage", -32700),
     (b'{"jsonrpc":"2.0","id":1,', -32700),
     (b"\xff\xfe", -32700),
@@ -116,6 +116,9 @@ REFUSED = [
     (b"3", -32600),
     (b'{"jsonrpc":"2.0","id":1}', -32600),
     (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600),
+]
+REFUSED = [
+    *MALFORMED,
     (b'{"jsonrpc":"2.0","id":1,"method":"no/such"}', -32601),
     (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"no_such"}}', -32602),
     (b'{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"name":"no_such"}}', -32602),

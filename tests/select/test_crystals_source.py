@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from tests.crystallize.test_crystallizer import SAID
 
 import mica
 from mica.errors import InvalidInput
@@ -19,15 +20,6 @@ from mica.settings import CrystalSettings, Settings, TrailSettings
 from mica.testing import HandClock
 from mica.testing.builders import START_AT, build
 from mica.trails import freshness
-
-SAID = (
-    "The cookie is set before the redirect, so the session is lost on every login.",
-    "Moved the cookie after the redirect in auth/session.py; all 42 tests pass now.",
-    "Never set a cookie before a redirect: browsers drop it when the host changes.",
-    "The staging deploy failed because the secret was missing in the vault.",
-    "Added the secret to the vault and the deploy went through; login works on staging.",
-    "The old cookie helper in utils/http.py is used by nobody and can go.",
-)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 import os
 import random
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.store.test_sqlite import killed
 
 from mica.errors import DuplicateEvent, StoreError, StoreFull
 from mica.model import Appended, Context, Event, EventQuery, sequence_named, writer_named
@@ -349,16 +349,8 @@ while True:
 def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None:
     """TE-07: what was acknowledged is there once, aged or not."""
     path = tmp_path / "space.db"
-    acknowledged = 0
     for _ in range(6):
-        process = subprocess.Popen([sys.executable, "-c", KILLED_SOMEWHERE, path], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        for _ in range(random.randint(1, 12)):
-            acknowledged = int(process.stdout.readline())
-        process.send_signal(signal.SIGKILL)
-        acknowledged = max([acknowledged, *(int(line) for line in process.stdout.read().split())])
-        process.wait()
-        process.stdout.close()
+        acknowledged = killed(KILLED_SOMEWHERE, path, after=random.randint(1, 12))
 
         core = SqliteCore(path)
         found = [event.data["text"] for event in whole(core)]

@@ -638,19 +638,24 @@ while True:
 """
 
 
+def killed(script: str, path: Path, *, after: int) -> int:
+    """Run a script that prints how much it has stored, kill it after so many lines; the last number it printed."""
+    process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    printed = [process.stdout.readline() for _ in range(after)]
+    process.send_signal(signal.SIGKILL)
+    printed += process.stdout.read().split()
+    process.wait()
+    process.stdout.close()
+    return int(printed[-1])
+
+
 @pytest.mark.parametrize("after", [1, 7, 30])
 def test_what_append_acknowledged_survives_a_kill(tmp_path: Path, after: int) -> None:
     """TE-07: acknowledged means stored, log and index agree after the crash."""
     path = tmp_path / "space.db"
-    process = subprocess.Popen([sys.executable, "-c", KILLED, path], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    acknowledged = 0
-    for _ in range(after):
-        acknowledged = int(process.stdout.readline())
-    process.send_signal(signal.SIGKILL)
-    acknowledged = max([acknowledged, *(int(line) for line in process.stdout.read().split())])
-    process.wait()
-    process.stdout.close()
+
+    acknowledged = killed(KILLED, path, after=after)
 
     core = SqliteCore(path)
     positions = [event.data["text"] for event in core.events(EventQuery(limit=None))]

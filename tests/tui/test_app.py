@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from tests.inject.test_handoff import SAID
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, Tree
 
@@ -20,13 +21,6 @@ from mica.store.ephemeral import EphemeralStore
 from mica.tui.app import Confirm, Dashboard
 
 SIZE = (140, 40)
-SAID = (
-    "The login page sets its cookie before the redirect, and the proxy of production drops it on the way",
-    "Always set cookies after the last redirect, because proxies drop what comes before it",
-    "Moved set_cookie in auth/session.py behind the redirect, and the tests of the login pass now",
-    "The session id of a request that was redirected is never trusted any more",
-    "The proxy of staging keeps the cookie, which is why nobody saw it before the release",
-)
 
 
 @pytest.fixture

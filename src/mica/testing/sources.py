@@ -1,4 +1,4 @@
-"""Sources as a user declares them: the text of a settings file, its variables, and one concept to ask about."""
+"""Sources as a user declares them, by the text of a settings file and its variables, or made here of a few facts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mica.select.fragments import Concept, Fragment
+from mica.select.fragments import Concept, Declared, Fragment, Value
 from mica.select.sources.registry import Sources
 from mica.settings import load_settings
 
@@ -24,3 +24,27 @@ def declared(text: str, *, folder: Path, **variables: str) -> Sources:
 async def ask(sources: Sources, name: str, concept: Concept = ABOUT) -> Sequence[Fragment]:
     """What one source says of a concept."""
     return await sources[name].fragments(concept, now=NOW)
+
+
+class State:
+    """A source of a few facts, or of an error. `asked` holds the concepts that it was asked about."""
+
+    def __init__(self, name: str, facts: dict[str, Value], **declared: object) -> None:
+        self.declared = Declared(**({"name": name, "rank": 20} | declared))  # type: ignore[arg-type]  # a test's own
+        self.facts = facts
+        self.error: Exception | None = None
+        self.asked: list[str] = []
+
+    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
+        self.asked.append(str(concept))
+        if self.error is not None:
+            raise self.error
+        return [
+            Fragment(
+                key=key, text=f"{key} is {value}", value=value, confidence=0.8, at=now, source="", locator=f"row {key}"
+            )
+            for key, value in self.facts.items()
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.observe.clients.test_transcripts import marks, named
 
 from mica.model import Event
 from mica.observe.clients import claude_code, records
@@ -34,14 +35,6 @@ Json = dict[str, object]
 def events_of(path: Path, *, start: int = 0, closed: bool = True, tally: Tally | None = None) -> list[Event]:
     pairs = claude_code.read(path, start=start, closed=closed, tally=tally or Tally())
     return [event for _, events in pairs for event in events]
-
-
-def named(events: Iterable[Event], *names: str) -> list[Event]:
-    return [event for event in events if event.name in names]
-
-
-def marks(events: Iterable[Event], tag: str) -> list[str]:
-    return [str(event.data["text"]) for event in named(events, "mark") if event.data["tags"] == [tag]]
 
 
 def navigation(events: Iterable[Event]) -> list[tuple[object, ...]]:
