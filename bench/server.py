@@ -11,7 +11,6 @@ every position once. The last line of the output is one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import http.client
 import json
@@ -33,7 +32,7 @@ import psutil
 
 import mica
 from _events import scopes
-from _table import check, finish, machine, median, percentile, show
+from _table import check, finish, machine, median, percentile, show, taking
 
 BARE = """
 import sys, uvicorn
@@ -376,8 +375,7 @@ def killed_under_load(server: Running, store: Path, plan: Plan) -> tuple[int, in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="10,000 events and 2 kills in place of 1,000,000 and 20")
+    parser = taking(__doc__, quick="10,000 events and 2 kills in place of 1,000,000 and 20")
     parser.add_argument("--events", type=int, help="how many events the space has")
     given = parser.parse_args()
     plan = QUICK if given.quick else FULL

@@ -12,7 +12,6 @@ package only ours is measured.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import importlib.util
 import json
@@ -28,7 +27,7 @@ from pathlib import Path
 import httpx2
 
 import mica
-from _table import check, finish, machine, median, percentile, show, spread
+from _table import check, finish, machine, median, percentile, show, spread, taking
 from mica.mcp.tools import TOOLS
 
 SDK = """
@@ -205,8 +204,7 @@ def asked(calls: int, *, with_sdk: bool) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="5 rounds in place of 15")
+    parser = taking(__doc__, quick="5 rounds in place of 15")
     rounds = 5 if parser.parse_args().quick else 15
 
     listed = json.dumps([tool.listed() for tool in TOOLS])

@@ -12,7 +12,6 @@ one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import tempfile
@@ -25,7 +24,7 @@ import asyncpg
 
 import mica
 from _sources import FACETS, Plain, Six, six_sources
-from _table import check, finish, machine, median, percentile, show
+from _table import check, finish, machine, median, percentile, show, taking
 from mica.select.fragments import Concept
 
 BLOCK = 20  # questions in turn, ours and by hand, so that a busy moment meets both
@@ -189,8 +188,7 @@ async def run(folder: Path, *, calls: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer questions: under 40 s")
+    parser = taking(__doc__, quick="fewer questions: under 40 s")
     arguments = parser.parse_args()
     print(machine())
     calls, rounds = (100, 5) if arguments.quick else (500, 20)

@@ -9,7 +9,6 @@ Two programs of the standard library stand beside mica as a measure. The last li
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import re
@@ -20,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import mica
-from _table import check, finish, machine, median, show, spread
+from _table import check, finish, machine, median, show, spread, taking
 from mica.sample import transcripts
 
 IMPORT_TIME = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| ( *)(\S+)")
@@ -59,8 +58,7 @@ def slowest_imports(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="9 rounds in place of 25")
+    parser = taking(__doc__, quick="9 rounds in place of 25")
     rounds = 9 if parser.parse_args().quick else 25
 
     python = sys.executable

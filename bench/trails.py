@@ -14,7 +14,6 @@ nothing else.
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from _table import finish, machine, measured, show
+from _table import finish, machine, measured, show, taking
 from _walks import Action, Session, Task, commits, sessions, walks
 from mica.crystallize.trails import learned, run_of
 from mica.select.trails import choose
@@ -138,9 +137,8 @@ def made_up(count: int = 60) -> list[Session]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = taking(__doc__, quick="taken for the others' sake: it is quick without a file")
     parser.add_argument("sessions", type=Path, nargs="?")
-    parser.add_argument("--quick", action="store_true", help="taken for the others' sake: it is quick without a file")
     parser.add_argument("--git", type=Path)
     given = parser.parse_args()
     gates = TrailSettings()

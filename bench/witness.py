@@ -13,7 +13,6 @@ is one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import re
@@ -33,7 +32,7 @@ from typing import NamedTuple, TypeVar
 import mica
 from _events import SEED, library
 from _judge import STOP_WORDS, tokens
-from _table import Cost, check, finish, machine, measured, median, percentile, show, spread
+from _table import Cost, check, finish, machine, measured, median, percentile, show, spread, taking
 
 T = TypeVar("T")
 
@@ -755,8 +754,7 @@ PARTS: dict[str, Callable[[Plan, Path], Numbers]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer marks, and no space of a million")
+    parser = taking(__doc__, quick="fewer marks, and no space of a million")
     parser.add_argument("--only", choices=PARTS, help="one part of it")
     given = parser.parse_args()
     plan = QUICK if given.quick else FULL
