@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -37,9 +37,35 @@ def connect_codex(home: Path, project: Path, address: str, token: str) -> tuple[
     return ()
 
 
+def connect_copilot(home: Path, project: Path, address: str, token: str) -> tuple[str, ...]:
+    server = {"type": "http", "url": address, "headers": {"Authorization": f"Bearer {token}"}, "tools": ["*"]}
+    (home / ".copilot").mkdir(exist_ok=True)
+    (home / ".copilot/mcp-config.json").write_text(json.dumps({"mcpServers": {"mica": server}}))
+    return ()
+
+
+def connect_gemini(home: Path, project: Path, address: str, token: str) -> tuple[str, ...]:
+    server = {"httpUrl": address, "headers": {"Authorization": f"Bearer {token}"}}
+    add(home / ".gemini/settings.json", "mcpServers", server)
+    return ()
+
+
+def connect_opencode(home: Path, project: Path, address: str, token: str) -> tuple[str, ...]:
+    server = {"type": "remote", "url": address, "headers": {"Authorization": f"Bearer {token}"}, "oauth": False}
+    add(home / ".config/opencode/opencode.json", "mcp", server)
+    return ()
+
+
+def add(path: Path, table: str, server: Mapping[str, object]) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | {table: {"mica": server}}))
+
+
 CONNECTED: dict[str, tuple[Connect, Call]] = {
     "claude-code": (connect_claude, Call("mcp__mica__mark", {"text": SAID})),
     "codex": (connect_codex, Call("mark", {"text": SAID}, namespace="mcp__mica")),
+    "copilot": (connect_copilot, Call("mica-mark", {"text": SAID})),
+    "gemini": (connect_gemini, Call("mcp_mica_mark", {"text": SAID})),
+    "opencode": (connect_opencode, Call("mica_mark", {"text": SAID})),
 }
 
 
