@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from _judge import Instance
 from mica.crystallize.digest import Source, count_mentions
-from mica.crystallize.salience import Mentions, Table, Tally, signals
+from mica.crystallize.salience import SIGNALS, Table, signals
 from mica.crystallize.units import units
 
 COMMON_SHARE = 0.03  # of the instances that have a unit, for it to be in the table
@@ -39,9 +39,6 @@ class Lesson(NamedTuple):
     told: Numbers  # 1 for a unit that the reference has
 
 
-SIGNALS = [name for name, _ in signals("", Mentions(0, 0, 1.0, 1), Tally(), 0.0)]
-
-
 def sources(instance: Instance) -> list[Source]:
     return [Source(mark.id, mark.text, tuple(mark.tags)) for mark in instance.marks]
 
@@ -53,7 +50,7 @@ def lessons(instances: Iterable[Instance]) -> list[Lesson]:
 def read(instance: Instance) -> Lesson:
     counted = count_mentions(sources(instance))
     told = frozenset(units(instance.reference))
-    rows = [[value for _, value in signals(unit, found, counted, 0.0)] for unit, found in counted.units.items()]
+    rows = [signals(unit, found, counted, 0.0) for unit, found in counted.units.items()]
     return Lesson(
         instance=instance,
         units=list(counted.units),

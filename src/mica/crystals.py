@@ -52,14 +52,14 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
 Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
-class Statement(msgspec.Struct, frozen=True, array_like=True):
+class Statement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Something that a crystal says, and the marks that say it."""
 
     text: Text
     sources: tuple[EventId, ...]
 
 
-class Dropped(msgspec.Struct, frozen=True, array_like=True):
+class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A source that no statement cites, and why."""
 
     id: EventId
@@ -167,14 +167,21 @@ def crystal_data(draft: Draft) -> dict[str, object]:
 
 def crystal_of(event: Event) -> Crystal:
     """The crystal that this event records. Raises InvalidEvent when it records none."""
-    data = event.data
-    data.pop("text", None)
     try:
-        draft = msgspec.convert(data, Draft)
+        recorded = _decode(event.body)
     except msgspec.ValidationError as error:
         raise InvalidEvent(f"event {event.id!r} is not a crystal: {error}") from error
-    known = {name: getattr(draft, name) for name in draft.__struct_fields__}
+    known = {name: getattr(recorded, name) for name in Draft.__struct_fields__}
     return Crystal(id=event.id, made_at=event.at, context=event.context, position=event.position, **known)
+
+
+class _Recorded(Draft, frozen=True, kw_only=True):
+    """The data of an event that records a crystal: what it says first stands there once more, for who reads only it."""
+
+    again: object = msgspec.field(name="text", default=None)
+
+
+_decode = msgspec.json.Decoder(_Recorded).decode
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +195,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 # -- The laws -------------------------------------------------------------------------------------------------
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True):
+class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known of a source when a crystal over it is checked."""
 
     level: int  # OF_MARKS, or that of a crystal

@@ -715,7 +715,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 # -- Briefs ---------------------------------------------------------------------------------------------------
 
 
-class Passage(msgspec.Struct, frozen=True, kw_only=True):
+class Passage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One piece of a brief: a text, what it comes from, and what it costs."""
 
     text: str

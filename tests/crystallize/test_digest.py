@@ -156,6 +156,18 @@ def test_the_same_sources_give_the_same_bytes(sources: list[Source], budget: int
     assert msgspec.json.encode(extract(list(sources), budget_tokens=budget)) == first
 
 
+@given(sources=anything, budget=budgets)
+def test_pausing_changes_nothing_of_a_digest(sources: list[Source], budget: int) -> None:
+    """Work in the background pauses at every source and sentence; what it says is the same, byte for byte."""
+    pauses: list[None] = []
+
+    made = extract(sources, budget_tokens=budget, pause=lambda: pauses.append(None))
+
+    assert msgspec.json.encode(made) == msgspec.json.encode(extract(sources, budget_tokens=budget))
+    assert len(pauses) >= 4 * len(sources)
+    assert count_mentions(sources, pause=lambda: pauses.append(None)) == count_mentions(sources)
+
+
 def test_another_process_gives_the_same_bytes() -> None:
     """TB-15: the order of sets differs between processes; the digest does not."""
     import subprocess

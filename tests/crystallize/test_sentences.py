@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mica.crystallize.sentences import clauses, split
+from mica.crystallize.sentences import parts, split
 
 
 @given(text=st.text())
@@ -52,5 +52,6 @@ def test_a_text_is_parted_where_a_reader_would(text: str, sentences: list[str]) 
 def test_a_long_sentence_is_counted_by_its_clauses() -> None:
     text = "Update the engine with batch logic: Add a chunk utility, batch the execution and remap every index"
 
-    assert list(clauses(text)) == text.split(": ")
-    assert list(clauses("Short: stays whole. Now the engine:")) == ["Short: stays whole.", "Now the engine"]
+    assert list(parts(text)) == text.split(": ")
+    assert list(parts("Short: stays whole.")) == ["Short: stays whole."]
+    assert list(parts("Now the engine:")) == ["Now the engine"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 from mica import Memory
 from mica.crystals import Crystal
-from mica.store.turns import Turns
+from mica.store.turns import PIECE_S, WAIT_S, Turns
 
 
 async def steps(count: int = 10) -> None:
@@ -31,6 +32,55 @@ async def test_who_asks_without_an_end_never_stops_the_work() -> None:
     turns = Turns()
     with turns.asking():
         await turns.give_way(wait_s=0)
+
+
+async def test_a_thread_pauses_while_somebody_asks_and_never_for_ever() -> None:
+    now_s = 0.0
+    turns = Turns(clock_s=lambda: now_s)
+    waited: list[float] = []
+
+    def wait(timeout_s: float) -> bool:
+        waited.append(timeout_s)
+        return False  # whoever asks goes on asking
+
+    turns._quiet_for_threads.wait = wait  # type: ignore[method-assign,assignment]  # looked over the shoulder
+    turns.pause()
+    assert waited == []
+    with turns.asking():
+        turns.pause()
+        turns.pause()  # it has waited long enough: now it does something
+        assert waited == [WAIT_S]
+        now_s += PIECE_S
+        turns.pause()
+        assert waited == [WAIT_S, WAIT_S]
+    turns.pause()
+    assert waited == [WAIT_S, WAIT_S]
+
+
+async def test_a_paused_thread_goes_on_with_the_answer() -> None:
+    turns = Turns()
+    with turns.asking():
+        thread = threading.Thread(target=turns.pause)
+        thread.start()
+    await asyncio.to_thread(thread.join)
+
+
+async def test_crystals_pause_for_whoever_asks(memory: Memory) -> None:
+    """A digest is made in a thread: it looks up at every sentence."""
+    paused = 0
+
+    def pause() -> None:
+        nonlocal paused
+        paused += 1
+
+    memory._turns.pause = pause  # type: ignore[method-assign]  # looked over the shoulder
+    with memory.context(session="s1"):
+        for number in range(12):
+            memory.mark(f"The cache of worker {number} was stale because nobody cleared it.")
+    (made,) = await memory.crystallize()
+
+    assert made.marks == 12
+    assert paused > 4 * 12
 
 
 async def test_a_failed_question_is_asked_no_more() -> None:

@@ -9,11 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from mica.crystallize.pace import Pause, paced, unhurried
+
 LENGTH_POWER = 0.8  # of the tokens that a gain is divided by; at 1 short sentences win too often
 SAID_SHARE = 0.85  # of the units that others have: then the same is said
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A sentence that could be taken."""
 
     units: tuple[str, ...]  # each once
@@ -24,7 +26,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(
-    candidates: Sequence[Candidate], worth: Mapping[str, float], *, budget_tokens: int, request_tokens: int
+    candidates: Sequence[Candidate],
+    worth: Mapping[str, float],
+    *,
+    budget_tokens: int,
+    request_tokens: int,
+    pause: Pause = unhurried,
 ) -> list[int]:
     """The numbers of the sentences to take, in their order. A unit is worth something once; its worth may be negative.
 
@@ -43,7 +50,7 @@ def choose(
         gain = sum(worth.get(unit, 0.0) for unit in candidate.units if unit not in covered)
         return gain * candidate.factor / math.pow(candidate.tokens, LENGTH_POWER)
 
-    scores = {number: score(each) for number, each in enumerate(candidates) if fits(each)}
+    scores = {number: score(each) for number, each in enumerate(paced(candidates, pause)) if fits(each)}
     naming: dict[str, list[int]] = defaultdict(list)
     for number in scores:
         for unit in candidates[number].units:
@@ -51,6 +58,7 @@ def choose(
     queue = [(-gain, number) for number, gain in scores.items()]
     heapq.heapify(queue)
     while queue:
+        pause()
         loss, number = heapq.heappop(queue)
         best = candidates[number]
         if number in taken or -loss != scores[number] or not fits(best) or best.thought in told:

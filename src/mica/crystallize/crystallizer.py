@@ -16,8 +16,8 @@ from mica.crystallize.digest import Digest, Source, count_mentions, extract, in_
 from mica.crystallize.drafting import Material, continued, drafted, material
 from mica.crystallize.model_digest import model_digest
 from mica.crystallize.mood import mood
+from mica.crystallize.pace import Pause, unhurried
 from mica.crystallize.requests import Crystallized, Request, Written
-from mica.crystallize.salience import Tally
 from mica.crystals import (
     LEVELS,
     TREE,
@@ -64,7 +64,6 @@ MARKS_PAGE = 500  # of those that are read at once: about 10 ms
 COMMITTED = "committed:"  # how the method begins of what an agent wrote itself
 TOO_LITTLE = "too little to say it in fewer words than it has"
 COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
-COUNTED_AT_ONCE = 250  # of them: about 25 ms
 
 
 class Digester(Protocol):
@@ -76,28 +75,25 @@ class Digester(Protocol):
         """`marks` are those beneath the sources, where they are crystals."""
 
 
-def extractive(give_way: Callable[[], Awaitable[None]] = nobody_asks) -> Digester:
-    """In the words of the sources, without a model. What all marks speak of decides, not only what was quoted."""
+def extractive(give_way: Callable[[], Awaitable[None]] = nobody_asks, pause: Pause = unhurried) -> Digester:
+    """In the words of the sources, without a model. What all marks speak of decides, not only what was quoted.
+
+    It goes on in a thread, where it pauses for whoever asks.
+    """
 
     async def digest(
         sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
     ) -> tuple[Digest, str]:
         ordered = in_time(material(marks).sources)
-        counted = Tally()
-        for start in range(0, len(ordered), COUNTED_AT_ONCE):
-            await give_way()
-            await asyncio.to_thread(_count, counted, ordered[start : start + COUNTED_AT_ONCE])
         await give_way()
-        made = await asyncio.to_thread(
-            extract, sources, budget_tokens=budget_tokens, task=task, counted=counted if ordered else None
-        )
-        return made, "extractive-1"
+
+        def work() -> Digest:
+            counted = count_mentions(ordered, pause=pause) if ordered else None
+            return extract(sources, budget_tokens=budget_tokens, task=task, counted=counted, pause=pause)
+
+        return await asyncio.to_thread(work), "extractive-1"
 
     return digest
-
-
-def _count(counted: Tally, sources: Sequence[Source]) -> None:
-    counted.add(count_mentions(sources))
 
 
 def by_model(llm: LLM, *, tier: Tier, agent: str | None = None) -> Digester:
@@ -125,6 +121,7 @@ class Crystallizer:
         calendar: Calendar,
         idle: timedelta,
         give_way: Callable[[], Awaitable[None]] = nobody_asks,
+        pause: Pause = unhurried,
     ) -> None:
         self._store = store
         self._append = append
@@ -133,7 +130,7 @@ class Crystallizer:
         self._calendar = calendar
         self._idle = idle
         self._give_way = give_way
-        self._extractive = extractive(give_way)
+        self._extractive = extractive(give_way, pause)
 
     async def make(self, request: Request, *, context: Context) -> Crystallized:
         """Everything that is due, lowest level first. What another process makes meanwhile is not made again."""

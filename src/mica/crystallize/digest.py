@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from mica import tokens
 from mica.crystallize.choose import Candidate, choose, is_said
+from mica.crystallize.pace import Pause, paced, unhurried
 from mica.crystallize.roles import (
     is_announcement,
     is_fragment,
@@ -26,9 +28,9 @@ from mica.crystallize.roles import (
     is_significance,
 )
 from mica.crystallize.salience import KINDS, REQUESTS, Said, Table, Tally, shipped, tally, weigh
-from mica.crystallize.sentences import clauses, split, tail
+from mica.crystallize.sentences import parts, split, tail
 from mica.crystallize.topics import topics
-from mica.crystallize.units import IDENTIFIER, is_file, units
+from mica.crystallize.units import IDENTIFIER, is_file, spelled
 from mica.errors import InvalidInput
 
 Count: TypeAlias = Callable[[str], int]
@@ -49,7 +51,7 @@ FACTORS = {  # how much a kind of mark is worth telling; the highest of its tags
 FACTOR_ELSE = 0.8
 
 
-class Source(msgspec.Struct, frozen=True):
+class Source(msgspec.Struct, frozen=True, gc=False):
     """A mark, or a statement of a lower crystal; several statements of one crystal share its id."""
 
     id: str
@@ -59,14 +61,14 @@ class Source(msgspec.Struct, frozen=True):
     weight: float = 1.0  # how many marks it stands for
 
 
-class Statement(msgspec.Struct, frozen=True):
+class Statement(msgspec.Struct, frozen=True, gc=False):
     """A sentence, exactly as it stands in each of the sources it cites."""
 
     text: str
     sources: tuple[str, ...]
 
 
-class Dropped(msgspec.Struct, frozen=True):
+class Dropped(msgspec.Struct, frozen=True, gc=False):
     """A source that no statement cites, and why."""
 
     id: str
@@ -98,35 +100,38 @@ def extract(
     counted: Tally | None = None,
     count: Count = tokens.estimate,
     table: Table | None = None,
+    pause: Pause = unhurried,
 ) -> Digest:
     """The digest of these sources, at most the budget and smaller than they are together.
 
     What the task line says again is the request's, not the work's: it is held to a share of the budget like prompts.
     Where the sources are statements of lower crystals, `counted` is the tally of all marks below them; without it
-    each source counts by its weight. Raises InvalidInput for a time without a zone or a budget below 0.
+    each source counts by its weight. `pause` is called every few microseconds: work that nobody waits for can be kept
+    there. Raises InvalidInput for a time without a zone or a budget below 0.
     """
     _check(sources, budget_tokens)
     ordered = in_time(sources)
-    lines = _read(ordered)
+    reading = _Reading(count)
+    lines = reading.lines(paced(ordered, pause))
     table = table or shipped()
-    likely = weigh(counted or count_mentions(sources), table)
+    likely = weigh(counted or _tally(reading, lines, pause), table, pause=pause)
     worth = _worth(likely, table, (unit for line in lines for said in line for unit in said.units))
-    sentences = list(_thoughts(_distinct(lines)))
-    source_tokens = sum(count(source.text) for source in sources)
+    sentences = _thoughts(paced(_distinct(lines), pause), reading.is_thought)
+    source_tokens = sum(count(source.text) for source in paced(sources, pause))
     limit = min(budget_tokens, source_tokens - 1)
-    if all(_cost(said[0], count) > limit for said in sentences):  # no sentence has room: a clause of one may
-        lines = _read(ordered, clauses)
-        sentences = list(_thoughts(_distinct(lines)))
+    if all(reading.cost(said[0].text) > limit for said in sentences):  # no sentence has room: a clause of one may
+        lines = reading.parts(paced(lines, pause))
+        sentences = _thoughts(paced(_distinct(lines), pause), reading.is_thought)
     wholes = len(sentences)
-    tails = {number: tail for number, said in enumerate(sentences) if (tail := _tail(said))}
+    tails = {number: tail for number, said in enumerate(paced(sentences, pause)) if (tail := reading.tail(said))}
     sentences += tails.values()
     thoughts = [*range(wholes), *tails]
     candidates = [
-        _candidate(said, ordered, count, task, thought=thought)
-        for said, thought in zip(sentences, thoughts, strict=True)
+        _candidate(said, ordered, reading, task, thought=thought)
+        for said, thought in zip(paced(sentences, pause), thoughts, strict=True)
     ]
     share = 1.0 if all(candidate.is_request for candidate in candidates) else REQUEST_SHARE
-    taken = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share))
+    taken = choose(candidates, worth, budget_tokens=limit, request_tokens=int(limit * share), pause=pause)
     chosen = [sentences[number] for number in taken]
     statements = [Statement(said[0].text, _cited(said, ordered)) for said in chosen]
     left = limit - sum(candidates[number].tokens for number in taken)
@@ -136,14 +141,15 @@ def extract(
         insight=insight,
         significance=significance,
         principles=principles,
-        topics=topics(lines, worth),
+        topics=topics(lines, worth, spelled=reading.spelled, pause=pause),
         dropped=tuple(
             _dropped(
                 ordered,
-                lines,
+                paced(lines, pause),
                 chosen,
-                fits=lambda said: _cost(said, count) <= limit,
-                had_room=lambda said: _cost(said, count) <= left,
+                is_thought=reading.is_thought,
+                fits=lambda said: reading.cost(said.text) <= limit,
+                had_room=lambda said: reading.cost(said.text) <= left,
             )
         ),
         tokens=count("\n".join(statement.text for statement in statements)) if statements else 0,
@@ -151,9 +157,14 @@ def extract(
     )
 
 
-def count_mentions(sources: Sequence[Source]) -> Tally:
+def count_mentions(sources: Sequence[Source], *, pause: Pause = unhurried) -> Tally:
     """What to carry up: the counts of every unit of these sources."""
-    return tally(said for line in _read(in_time(sources), clauses) for said in line)
+    reading = _Reading()
+    return _tally(reading, reading.lines(paced(in_time(sources), pause)), pause)
+
+
+def _tally(reading: _Reading, lines: Iterable[Line], pause: Pause) -> Tally:
+    return tally(said for line in reading.parts(paced(lines, pause)) for said in line)
 
 
 def in_time(sources: Sequence[Source]) -> list[Source]:
@@ -174,21 +185,51 @@ Line: TypeAlias = list[Said]  # the sentences of one source
 Test: TypeAlias = Callable[[Said], bool]
 
 
-def _read(sources: Iterable[Source], parted: Callable[[str], Iterable[str]] = split) -> list[Line]:
-    return [
-        [
-            Said(
-                text=sentence,
-                units=tuple(dict.fromkeys(units(sentence))),
-                place=place,
-                is_head=number == 0,
-                kinds=tuple(kind for kind in KINDS if kind in source.tags),
-                weight=source.weight,
-            )
-            for number, sentence in enumerate(parted(source.text))
+class _Reading:
+    """Reads each text once, however often it is asked about. It lasts as long as one digest: no text outlives that."""
+
+    def __init__(self, count: Count = tokens.estimate) -> None:
+        self.spelled = cache(lambda text: tuple(spelled(text)))
+        self.units = cache(lambda text: tuple(dict.fromkeys([unit for unit, _ in self.spelled(text)])))
+        self.cost = cache(lambda text: max(1, count(text + "\n")))  # with the line end that parts it from the next
+        self.is_thought = cache(_is_thought)
+
+    def lines(self, sources: Iterable[Source]) -> list[Line]:
+        """The sentences of each source."""
+        return [
+            [
+                Said(
+                    text=sentence,
+                    units=self.units(sentence),
+                    place=place,
+                    is_head=number == 0,
+                    kinds=tuple(kind for kind in KINDS if kind in source.tags),
+                    weight=source.weight,
+                )
+                for number, sentence in enumerate(split(source.text))
+            ]
+            for place, source in enumerate(sources)
         ]
-        for place, source in enumerate(sources)
-    ]
+
+    def parts(self, lines: Iterable[Line]) -> list[Line]:
+        """The same, with long sentences in their clauses."""
+        return [[part for said in line for part in self._parts(said)] for line in lines]
+
+    def _parts(self, said: Said) -> Iterator[Said]:
+        for number, text in enumerate(parts(said.text)):
+            if text == said.text:
+                yield said
+            else:
+                yield msgspec.structs.replace(
+                    said, text=text, units=self.units(text), is_head=said.is_head and number == 0
+                )
+
+    def tail(self, said: Sequence[Said]) -> list[Said]:
+        """The last clause of a sentence with every place where it was said, where it tells something by itself."""
+        if not (text := tail(said[0].text)):
+            return []
+        ends = [msgspec.structs.replace(each, text=text, units=self.units(text)) for each in said]
+        return ends if any(map(self.is_thought, ends)) else []
 
 
 def _worth(likely: Mapping[str, float], table: Table, mentioned: Iterable[str]) -> dict[str, float]:
@@ -207,10 +248,10 @@ def _distinct(lines: Iterable[Line]) -> Iterable[list[Said]]:
     return found.values()
 
 
-def _thoughts(sentences: Iterable[list[Said]]) -> Iterable[list[Said]]:
+def _thoughts(sentences: Iterable[list[Said]], is_thought: Test) -> list[list[Said]]:
     """The sentences that tell something by themselves; all of them where none does."""
     every = list(sentences)
-    return [said for said in every if any(map(_is_thought, said))] or every
+    return [said for said in every if any(map(is_thought, said))] or every
 
 
 def _is_thought(said: Said) -> bool:
@@ -234,16 +275,9 @@ def _is_boilerplate(said: Said) -> bool:
     return bool(RAN.intersection(said.kinds)) or ("error" in said.kinds and is_heading(said.text))
 
 
-def _tail(said: Sequence[Said]) -> list[Said]:
-    """The last clause of a sentence with every place where it was said, where it tells something by itself."""
-    if not (text := tail(said[0].text)):
-        return []
-    named = tuple(dict.fromkeys(units(text)))
-    parts = [msgspec.structs.replace(each, text=text, units=named) for each in said]
-    return parts if any(map(_is_thought, parts)) else []
-
-
-def _candidate(said: Sequence[Said], sources: Sequence[Source], count: Count, task: str, *, thought: int) -> Candidate:
+def _candidate(
+    said: Sequence[Said], sources: Sequence[Source], reading: _Reading, task: str, *, thought: int
+) -> Candidate:
     tags = [sources[each.place].tags for each in said]
     factor = max(FACTORS.get(tag, FACTOR_ELSE) for each in tags for tag in each or ("",))
     if any(each.is_head for each in said):
@@ -252,16 +286,11 @@ def _candidate(said: Sequence[Said], sources: Sequence[Source], count: Count, ta
         factor *= FILLER_FACTOR
     return Candidate(
         units=said[0].units,
-        tokens=_cost(said[0], count),
+        tokens=reading.cost(said[0].text),
         factor=factor,
         is_request=all(REQUESTS.intersection(each) for each in tags) or bool(task and said[0].text in task),
         thought=thought,
     )
-
-
-def _cost(said: Said, count: Count) -> int:
-    """Its tokens with the line end that parts it from the next one."""
-    return max(1, count(said.text + "\n"))
 
 
 def _cited(said: Iterable[Said], sources: Sequence[Source]) -> tuple[str, ...]:
@@ -286,7 +315,13 @@ def _parts(statements: Sequence[Statement], asked: Collection[Statement]) -> tup
 
 
 def _dropped(
-    sources: Sequence[Source], lines: Sequence[Line], taken: Sequence[Sequence[Said]], *, fits: Test, had_room: Test
+    sources: Sequence[Source],
+    lines: Iterable[Line],
+    taken: Sequence[Sequence[Said]],
+    *,
+    is_thought: Test,
+    fits: Test,
+    had_room: Test,
 ) -> Iterator[Dropped]:
     """Why each source that is not cited was left out; a source of several statements by the first of them.
 
@@ -303,7 +338,7 @@ def _dropped(
         listed.add(source.id)
         named = dict.fromkeys(unit for said in line for unit in said.units)
         others = Counter(name for unit in named for name in sayers.get(unit, ())[:SAYERS_MAX])
-        thoughts = [said for said in line if _is_thought(said)]
+        thoughts = [said for said in line if is_thought(said)]
         if not named:
             yield Dropped(source.id, "empty")
         elif others and is_said(named, sayers):

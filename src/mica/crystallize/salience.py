@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
+from mica.crystallize.pace import Pause, unhurried
 from mica.crystallize.units import IDENTIFIER, is_file
 
 KINDS = ("prompt", "plan", "narration", "task", "edit", "command", "error", "commit")  # tags that the table weighs
 REQUESTS = frozenset({"prompt", "plan"})
+SIGNALS = (  # what the table weighs
+    "marks", "sentences", "share", "spread", "last", "head", "lead", "filler", "chore", "length", "identifier", "file",
+    "number", "rarity", "later", *KINDS,
+)  # fmt: skip
 LENGTH_WORDS_MAX = 60  # a longer sentence is a list or a log: its length says no more
 NUMBER_SHARE = 0.5  # what a number's rarity counts: it is seldom repeated in other words
 
@@ -35,7 +40,7 @@ _CHORE = re.compile(
 )
 
 
-class Mentions(msgspec.Struct, array_like=True):
+class Mentions(msgspec.Struct, array_like=True, gc=False):
     """How one unit was spoken of. Only sums, and the first and last place."""
 
     first: int
@@ -96,7 +101,7 @@ def shipped() -> Table:
     return msgspec.json.decode(Path(__file__).with_name("salience.json").read_bytes(), type=Table)
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class Said(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sentence of one mark, read once."""
 
     text: str
@@ -160,36 +165,43 @@ def merge(tallies: Iterable[Tally]) -> Tally:
     return merged
 
 
-def signals(unit: str, mentions: Mentions, counted: Tally, rarity: float) -> Iterator[tuple[str, float]]:
-    """What the table weighs, by name."""
+def signals(unit: str, mentions: Mentions, counted: Tally, rarity: float) -> tuple[float, ...]:
+    """What SIGNALS names, of one unit."""
     span = max(1, counted.places - 1)
-    marks = max(mentions.marks, 1e-9)
-    asked = sum(mentions.kinds.get(kind, 0.0) for kind in REQUESTS)
-    yield "marks", math.log(max(1.0, mentions.marks))
-    yield "sentences", math.log(mentions.sentences)
-    yield "share", mentions.marks / max(1.0, counted.marks)
-    yield "spread", (mentions.last - mentions.first) / span
-    yield "last", mentions.last / span
-    yield "head", float(mentions.heads > 0)
-    yield "lead", mentions.leads / mentions.sentences
-    yield "filler", mentions.fillers / mentions.sentences
-    yield "chore", mentions.chores / mentions.sentences
-    yield "length", math.log1p(mentions.words / mentions.sentences)
-    yield "identifier", float(unit.startswith(IDENTIFIER))
-    yield "file", float(is_file(unit))
-    yield "number", float(unit.isdigit())
-    yield "rarity", rarity
-    yield "later", float(0 < asked < mentions.marks)
-    for kind in KINDS:
-        yield kind, mentions.kinds.get(kind, 0.0) / marks
+    marks, sentences, kinds = mentions.marks, mentions.sentences, mentions.kinds
+    asked = sum([kinds.get(kind, 0.0) for kind in REQUESTS]) if kinds else 0.0
+    is_identifier = unit.startswith(IDENTIFIER)
+    return (
+        math.log(max(1.0, marks)),
+        math.log(sentences),
+        marks / max(1.0, counted.marks),
+        (mentions.last - mentions.first) / span,
+        mentions.last / span,
+        float(mentions.heads > 0),
+        mentions.leads / sentences,
+        mentions.fillers / sentences,
+        mentions.chores / sentences,
+        math.log1p(mentions.words / sentences),
+        float(is_identifier),
+        float(is_identifier and is_file(unit)),
+        float(unit.isdigit()),
+        rarity,
+        float(0 < asked < marks),
+        *([kinds.get(kind, 0.0) / max(marks, 1e-9) for kind in KINDS] if kinds else _OF_NO_KIND),
+    )
 
 
-def weigh(counted: Tally, table: Table) -> Mapping[str, float]:
+_OF_NO_KIND = (0.0,) * len(KINDS)
+
+
+def weigh(counted: Tally, table: Table, *, pause: Pause = unhurried) -> Mapping[str, float]:
     """How likely each unit comes up when its author tells of the work, between 0 and 1."""
     likely = {}
+    weights = [table.weights.get(name, 0.0) for name in SIGNALS]
     for unit, mentions in counted.units.items():
+        pause()
         odds = table.intercept + (table.words[unit][1] if unit in table.words else 0.0)
-        for name, signal in signals(unit, mentions, counted, table.rarity(unit)):
-            odds += table.weights.get(name, 0.0) * signal
+        for weight, signal in zip(weights, signals(unit, mentions, counted, table.rarity(unit)), strict=True):
+            odds += weight * signal
         likely[unit] = 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))
     return likely

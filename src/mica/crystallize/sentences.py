@@ -30,15 +30,24 @@ def split(text: str) -> Iterator[str]:
         yield from (sentence for sentence in _sentences(text[start:end]) if sentence.strip(": "))
 
 
-def clauses(text: str) -> Iterator[str]:
-    """The same text in smaller parts, for counting: a long sentence is parted at colons and semicolons."""
-    for sentence in split(text):
-        yield from _clauses(sentence)
+def parts(sentence: str) -> Iterator[str]:
+    """A long sentence by its clauses: parted at colons and semicolons where both sides have something to say.
+
+    The mark belongs to neither. A short one is its own only part.
+    """
+    start = 0
+    if len(sentence.split(maxsplit=LONG_WORDS)) > LONG_WORDS:
+        for mark in _CLAUSE.finditer(sentence):
+            if _SOME_WORDS.match(sentence, start, mark.start()) and _SOME_WORDS.match(sentence, mark.end()):
+                yield sentence[start : mark.start()]
+                start = _after_blanks(sentence, mark.end())
+    if rest := sentence[start:].rstrip(": "):
+        yield rest
 
 
 def tail(sentence: str) -> str:
     """What stands behind the last colon or semicolon of a long sentence and begins as one does; empty where none is."""
-    last = list(_clauses(sentence))[1:][-1:]
+    last = list(parts(sentence))[1:][-1:]
     return last[0] if last and last[0][0].isupper() else ""
 
 
@@ -79,18 +88,6 @@ def _sentences(paragraph: str) -> Iterator[str]:
         start = _after_blanks(paragraph, stop.end())
     if start < len(paragraph):
         yield paragraph[start:]
-
-
-def _clauses(sentence: str) -> Iterator[str]:
-    """Its parts at colons and semicolons, where both sides have something to say; the mark belongs to neither."""
-    start = 0
-    if len(sentence.split(maxsplit=LONG_WORDS)) > LONG_WORDS:
-        for mark in _CLAUSE.finditer(sentence):
-            if _SOME_WORDS.match(sentence, start, mark.start()) and _SOME_WORDS.match(sentence, mark.end()):
-                yield sentence[start : mark.start()]
-                start = _after_blanks(sentence, mark.end())
-    if rest := sentence[start:].rstrip(": "):
-        yield rest
 
 
 def _after_blanks(text: str, place: int) -> int:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from mica.crystallize.pace import Pause, paced, unhurried
 from mica.crystallize.salience import Said
-from mica.crystallize.units import IDENTIFIER, spelled
+from mica.crystallize.units import IDENTIFIER, Spelled, spelled
 
 TOPICS_MAX = 8
 LEAD_SHARE_MAX = 0.34  # of its sentences that a term begins: above it, it is a verb like "add"
 TERM_CHARACTERS_MIN = 3
 
 
-def topics(lines: Sequence[Iterable[Said]], worth: Mapping[str, float]) -> tuple[str, ...]:
+def topics(
+    lines: Sequence[Iterable[Said]],
+    worth: Mapping[str, float],
+    *,
+    spelled: Callable[[str], Iterable[Spelled]] = spelled,
+    pause: Pause = unhurried,
+) -> tuple[str, ...]:
     """The terms of most worth, most first, each as it is written most often; numbers and leading verbs are none."""
     sentences = [sentence for line in lines for sentence in line]
     said = Counter(unit for sentence in sentences for unit in sentence.units)
@@ -22,7 +29,7 @@ def topics(lines: Sequence[Iterable[Said]], worth: Mapping[str, float]) -> tuple
     best = heapq.nsmallest(4 * TOPICS_MAX, able, key=lambda unit: (-worth[unit] * min(2, said[unit]), unit))
     spellings: dict[str, Counter[str]] = {unit: Counter() for unit in best}
     leading = Counter[str]()
-    for sentence in sentences:
+    for sentence in paced(sentences, pause):
         if spellings.keys().isdisjoint(sentence.units):
             continue
         for unit, spelling in spelled(sentence.text):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import TypeAlias
 
 from mica.words import terms, terms_of, words
 
@@ -39,7 +40,10 @@ def units(text: str) -> list[str]:
     return [unit for unit, _ in spelled(text)]
 
 
-def spelled(text: str) -> Iterator[tuple[str, str]]:
+Spelled: TypeAlias = tuple[str, str]  # a unit, and how it is written
+
+
+def spelled(text: str) -> Iterator[Spelled]:
     """The units of a text, each with how it is written there: words first, then identifiers."""
     for word in words(text):
         if unit := _unit(word):

@@ -324,6 +324,7 @@ class Crystallizing(Reading):
             calendar=Calendar(self._settings.zone()),
             idle=timedelta(minutes=self._settings.crystals.idle_minutes),
             give_way=self._turns.give_way,
+            pause=self._turns.pause,
         )
 
     async def _crystallized(self, request: Request) -> Crystallized:

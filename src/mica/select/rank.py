@@ -7,7 +7,6 @@ The formula in words, the values tried and where it loses are in docs/ranking.md
 from __future__ import annotations
 
 import heapq
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,8 +44,6 @@ COMPLETE_FACTOR = 1.5  # a mark that says all words of a bare list, beside one w
 DATE_FACTOR = 2.0
 ANNOUNCED = timedelta(days=2)  # so long before an event people speak of it
 REPORTED = timedelta(days=20)  # and so long after
-
-FACTORS = ("speaker", "user", "opening", "question", "date", "complete")
 
 GENERIC = frozenset(
     terms(
@@ -153,7 +150,7 @@ def shortlist(query: Query, postings: Postings, *, limit: int = SHORTLIST) -> li
 # -- The order ------------------------------------------------------------------------------------------------
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
+class Hit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A mark that answers, and why.
 
     Of its parts `own`, `learned`, `neighbours`, `session` and `meaning` are added, the others multiply.
@@ -250,23 +247,31 @@ class Scoring:
     def factors(self, place: int) -> dict[str, float]:
         """What it is multiplied by, by name."""
         text = self._texts[place]
-        named = zip(FACTORS, self._besides(text), strict=True)
-        return {"length": self._lengths[text.length]} | {name: factor for name, factor in named if factor != 1}
+        return {"length": self._lengths[text.length]} | dict(self._besides(text))
 
-    def _besides(self, text: Text) -> tuple[float, ...]:
-        """What raises or lowers a mark besides its words, in the order of FACTORS; 1 what does neither."""
+    def _besides(self, text: Text) -> list[tuple[str, float]]:
+        """What raises or lowers a mark besides its words, by name. Most marks have nothing of it."""
         query, mark = self._query, text.mark
-        return (
-            query.speaker_factor if mark.agent in query.speakers else 1,
-            USER_FACTOR if query.wants_user and mark.origin == "user" else 1,
-            OPENING_FACTOR if not text.ordinal and mark.session is not None else 1,
-            QUESTION_FACTOR if mark.text.rstrip().endswith("?") else 1,
-            time_factors(query, mark.at, mark.at).get("date", 1) if query.periods else 1,
-            COMPLETE_FACTOR if text.position in self._complete else 1,
-        )
+        found: list[tuple[str, float]] = []
+        if mark.agent in query.speakers and query.speaker_factor != 1:
+            found.append(("speaker", query.speaker_factor))
+        if query.wants_user and mark.origin == "user":
+            found.append(("user", USER_FACTOR))
+        if not text.ordinal and mark.session is not None:
+            found.append(("opening", OPENING_FACTOR))
+        if "?" in mark.text and mark.text.rstrip().endswith("?"):
+            found.append(("question", QUESTION_FACTOR))
+        if query.periods:
+            found += time_factors(query, mark.at, mark.at).items()
+        if text.position in self._complete:
+            found.append(("complete", COMPLETE_FACTOR))
+        return found
 
     def _factor(self, text: Text) -> float:
-        return math.prod(self._besides(text), start=self._lengths[text.length])
+        factor = self._lengths[text.length]
+        for _, more in self._besides(text):
+            factor *= more
+        return factor
 
 
 # -- The parts of a score -------------------------------------------------------------------------------------
@@ -338,20 +343,24 @@ def borrowed(query: Query, texts: Sequence[Text], own: Sequence[float], postings
     """
     cut = 1 - LENDING_CUT * unevenness(postings) ** 2
     share, gate = query.neighbour_share, TOKENS_PER_WORD / GATE_TOKENS
-    lends: dict[tuple[str | None, int], float] = {}
-    to_next: dict[tuple[str | None, int], float] = {}
+    lending: dict[str | None, tuple[dict[int, float], dict[int, float]]] = {}  # of a session: to any, to the next
     for text, score in zip(texts, own, strict=True):
-        if score and text.mark.session is not None:
+        if score and (session := text.mark.session) is not None:
             has = score * cut / (1 + (gate * text.length) ** 2)
-            at = text.mark.session, text.ordinal
-            lends[at], to_next[at] = has * share, has * (QUESTION_SHARE if "?" in text.mark.text else share)
+            if (found := lending.get(session)) is None:
+                found = lending[session] = {}, {}
+            found[0][text.ordinal] = has * share
+            found[1][text.ordinal] = has * (QUESTION_SHARE if "?" in text.mark.text else share)
     steps = *range(-NEIGHBOURS, -1), *range(1, NEIGHBOURS + 1)
     lent: list[float] = []
     for text in texts:
-        session, ordinal = text.mark.session, text.ordinal
-        loan = to_next.get((session, ordinal - 1), 0.0)
-        for step in steps:
-            loan += lends.get((session, ordinal + step), 0.0)
+        loan = 0.0
+        if (found := lending.get(text.mark.session)) is not None:
+            lends, to_next = found
+            ordinal = text.ordinal
+            loan = to_next.get(ordinal - 1, 0.0)
+            for step in steps:
+                loan += lends.get(ordinal + step, 0.0)
         lent.append(loan)
     return lent
 
