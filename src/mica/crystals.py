@@ -267,7 +267,7 @@ def _check_provenance(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
     if len(set(crystal.sources)) < len(crystal.sources):
         raise LawBroken("provenance", "a source is named once")
     if unknown := [identifier for identifier in crystal.sources if identifier not in facts]:
-        raise LawBroken("provenance", f"{unknown[0]} is no mark or crystal of this space that can be a source")
+        raise no_source(unknown[0])
     if gone := [identifier for identifier in crystal.sources if not facts[identifier].is_live]:
         raise LawBroken("provenance", f"{gone[0]} was retracted or superseded; use what stands in its place")
     if not crystal.insight:
@@ -283,6 +283,12 @@ def _check_provenance(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
     for identifier in crystal.sources:
         if not (facts[identifier].cites & cited) and identifier not in dropped:
             raise LawBroken("provenance", f"{identifier} is neither cited nor named among what was dropped")
+
+
+def no_source(identifier: str) -> LawBroken:
+    """The error when nothing can rest on what is named."""
+    why = "there is no such event, it is of another kind, only repeats what was recalled, or was purged"
+    return LawBroken("provenance", f"{identifier} is no mark or crystal of this space that can be a source: {why}")
 
 
 def overlap(crystal: Draft) -> LawBroken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
@@ -11,8 +12,9 @@ import msgspec
 import pytest
 
 import mica
-from mica.crystallize.closing import Closing
-from mica.crystallize.requests import Request
+from mica.crystallize.crystallizer import Digester, extractive
+from mica.crystallize.digest import Digest, Source
+from mica.crystallize.requests import Crystallized, Request
 from mica.crystals import CrystalQuery, Level
 from mica.errors import InvalidEvent, InvalidInput, InvalidSettings, LawBroken, UnknownEvent
 from mica.model import EventQuery, Mark
@@ -59,6 +61,14 @@ def observe(memory: mica.Memory, clock: HandClock, session: str, *, says: tuple[
             clock.move(minutes=1)
             refs.append(memory.mark(f"{text} ({session})"))
     return refs
+
+
+in_own_words = extractive()
+
+
+async def made_by(memory: mica.Memory, digest: Digester) -> Crystallized:
+    """The crystals of sessions, by another way to say what marks mean."""
+    return await memory._crystallized(Request(level="session", is_forced=True, digest=digest))
 
 
 async def digests(memory: mica.Memory) -> dict[str, str]:
@@ -420,20 +430,18 @@ async def test_one_session_that_fails_keeps_no_other_from_its_crystal(memory: mi
     """K-56: it waits with the reason."""
     observe(memory, clock, "s1")
     observe(memory, clock, "s2", says=OTHER)
-    whole = memory._crystallizer._close
 
-    async def close(
-        closing: Closing[Mark] | Closing[mica.Crystal], request: Request, context: mica.Context
-    ) -> mica.Crystal | None:
-        if closing.period == "session:s1":
+    async def digest(
+        sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+    ) -> tuple[Digest, str]:
+        if "(s1)" in sources[0].text:
             raise InvalidInput("no words for it")
-        return await whole(closing, request, context)
+        return await in_own_words(sources, budget_tokens, task=task, marks=marks)
 
-    memory._crystallizer._close = close  # type: ignore[method-assign]
-    made = await memory.crystallize()
-    assert [crystal.period for crystal in made] == ["session:s2"]
-    clock.move(days=1)
-    assert "no words for it" in [each.reason for each in await memory.waiting()]
+    done = await made_by(memory, digest)
+
+    assert [crystal.period for crystal in done.crystals] == ["session:s2"]
+    assert [(each.period, each.reason) for each in done.waiting] == [("session:s1", "no words for it")]
 
 
 async def test_a_session_of_long_sentences_gets_its_crystal(memory: mica.Memory, clock: HandClock) -> None:
@@ -460,6 +468,51 @@ async def test_a_crystal_made_while_a_purge_looks_is_purged_too(memory: mica.Mem
     for event in await memory.events(EventQuery(names=("crystal.made",), limit=None)):
         assert not {ref.id for ref in refs[:5]}.intersection(str(event.data["sources"]).split("'"))
     assert str(first.data["text"])[:40] not in str([e.body for e in await memory.events(EventQuery(limit=None))])
+
+
+async def test_a_crystal_whose_words_another_process_purges_meanwhile_waits(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """K-53: it is made of what is left the next time, and nobody is shown a tombstone in place of a crystal."""
+    refs = observe(
+        memory, clock, "s1", says=(*SAID, "The token of staging is hunter2hunter2 and is read at the start.")
+    )
+
+    async def digest(
+        sources: Sequence[Source], budget_tokens: int, *, task: str, marks: Sequence[Mark]
+    ) -> tuple[Digest, str]:
+        said = await in_own_words(sources, budget_tokens, task=task, marks=marks)
+        await memory.purge(value="hunter2hunter2")
+        return said
+
+    done = await made_by(memory, digest)
+
+    assert done.crystals == ()
+    assert [each.reason for each in done.waiting] == ["what it rests on was retracted, superseded or purged meanwhile"]
+    [crystal] = await memory.crystallize()
+    assert crystal.sources == tuple(ref.id for ref in refs[:-1])
+
+
+async def test_a_crystal_that_a_purge_takes_before_it_arrives_is_refused_in_words(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """K-53: an agent that wrote it before a purge is told so, and what it may do."""
+    ids = [ref.id for ref in observe(memory, clock, "s1")]
+    clock.move(minutes=5)
+    await memory.purge(agent="editor")
+    clock.move(minutes=-1)  # by the clock of another machine, or of a process that was slow
+
+    with (
+        memory.context(agent="editor"),
+        pytest.raises(LawBroken, match="says what was purged while it was made; make it anew of what is left"),
+    ):
+        await memory.commit_crystal([("Logins fail", ids[:1])], sources=ids, period="session:s1")
+
+    assert await memory.crystals() == []
+    clock.move(minutes=2)
+    await memory.purge(ids=ids[:1])
+    with pytest.raises(LawBroken, match=f"{ids[0]} is no mark or crystal .* or was purged"):
+        await memory.commit_crystal([("Logins fail", ids[:1])], sources=ids, period="session:s1")
 
 
 async def test_a_late_mark_reaches_its_epoch(memory: mica.Memory, clock: HandClock) -> None:

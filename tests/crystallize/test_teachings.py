@@ -215,6 +215,20 @@ async def test_a_purge_takes_crystals_and_teachings_that_rest_on_what_goes(memor
         assert not any(f"{RULES[0]} (s1)".encode() in event.body for event in left)
 
 
+async def test_a_teaching_that_a_purge_takes_before_it_arrives_is_refused_in_words(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    made = await crystal_of_session(memory)
+    clock.move(minutes=5)
+    await memory.purge(agent="editor")
+    clock.move(minutes=-1)  # by the clock of another machine, or of a process that was slow
+
+    with memory.context(agent="editor"), pytest.raises(mica.InvalidInput, match="purged while it was promoted"):
+        await memory.promote(made.id, by="ann")
+
+    assert await memory.teachings() == []
+
+
 async def test_two_who_promote_one_crystal_at_once_make_one_teaching(tmp_path: Path, home: Settings) -> None:
     async with mica.open(tmp_path / "space.db", settings=home) as one, mica.open(one.location, settings=home) as two:
         made = await crystal_of_session(one)

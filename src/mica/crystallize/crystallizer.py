@@ -32,6 +32,7 @@ from mica.crystals import (
     crystal_data,
     crystal_of,
     fact_of,
+    no_source,
     retracted_by,
     said_tokens,
 )
@@ -50,6 +51,7 @@ from mica.model import (
     EventId,
     EventQuery,
     Mark,
+    is_tombstone,
     make_event,
     mark_of,
 )
@@ -63,6 +65,10 @@ MARKS_AT_ONCE = 50_000  # of those that wait; the others when these are covered
 MARKS_PAGE = 500  # of those that are read at once: about 10 ms
 COMMITTED = "committed:"  # how the method begins of what an agent wrote itself
 TOO_LITTLE = "too little to say it in fewer words than it has"
+MEANWHILE = {  # the laws that another process can let a crystal break while it is made
+    "overlap": "another process made its crystal meanwhile",
+    "provenance": "what it rests on was retracted, superseded or purged meanwhile",
+}
 COUNTED_MAX = 20_000  # marks beneath a crystal whose words are counted once more
 
 
@@ -160,8 +166,8 @@ class Crystallizer:
                     failures.append(error)
                     waiting.append(_waiting(whole, str(error)))
                 else:
-                    if crystal is None:
-                        waiting.append(_waiting(whole, TOO_LITTLE))
+                    if isinstance(crystal, Waiting):
+                        waiting.append(crystal)
                     else:
                         made.append(crystal)
             if request.session is not None:
@@ -195,7 +201,7 @@ class Crystallizer:
         if len(facts) < len(sources) or not facts:
             known = {event.id for event, _ in facts}
             unknown = next((each for each in sources if each not in known), "nothing")
-            raise LawBroken("provenance", f"{unknown} is no mark or crystal of this space that can be a source")
+            raise no_source(unknown)
         before = [each for each in await self._store.crystals(CrystalQuery(period=period)) if each.level == level]
         insight, significance, principles = (
             tuple(Statement(redact(text), tuple(cited)) for text, cited in part)
@@ -374,22 +380,22 @@ class Crystallizer:
         if before and before[-1].sources == tuple(mark.id for mark in marks):
             return Crystallized()
         crystal = await self._close(closing, request, context)
-        if crystal is None:
-            return Crystallized(waiting=(_waiting(closing, TOO_LITTLE),))
+        if isinstance(crystal, Waiting):
+            return Crystallized(waiting=(crystal,))
         return Crystallized(crystals=(crystal,))
 
     async def _close(
         self, closing: Closing[Mark] | Closing[Crystal], request: Request, context: Context
-    ) -> Crystal | None:
+    ) -> Crystal | Waiting:
         if not closing.sources:
             await self._withdraw(closing.supersedes, request, context)
-            return None
+            return _waiting(closing, TOO_LITTLE)
         draft = await self._drafted(closing, request, context)
         if draft is None:
             standing = {source.id for source in closing.sources}
             stale = [each for each in closing.supersedes if not standing.issuperset(each.sources)]
             await self._withdraw(stale, request, context)  # too little is left to say it anew
-            return None
+            return _waiting(closing, TOO_LITTLE)
         await self._give_way()
         draft = msgspec.structs.replace(draft, open=await self._open(closing.sources))
         if request.is_dry:
@@ -397,8 +403,8 @@ class Crystallizer:
         try:
             return await self._record(draft, context)
         except LawBroken as broken:
-            if broken.law in ("overlap", "provenance"):
-                return None  # another process was quicker, or a source was just taken away
+            if broken.law in MEANWHILE:
+                return _waiting(closing, MEANWHILE[broken.law])
             raise
 
     async def _drafted(
@@ -472,7 +478,10 @@ class Crystallizer:
     async def _record(self, draft: Draft, context: Context) -> Crystal:
         event = self._event(draft, context)
         await self._append([event])
-        return crystal_of(await self._store.event(event.id) or event)
+        stored = await self._store.event(event.id) or event
+        if is_tombstone(stored):
+            raise LawBroken("provenance", "it says what was purged while it was made; make it anew of what is left")
+        return crystal_of(stored)
 
     def _event(self, draft: Draft, context: Context) -> Event:
         return make_event(

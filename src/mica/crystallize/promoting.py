@@ -18,6 +18,7 @@ from mica.model import (
     EventQuery,
     Origin,
     event_id,
+    is_tombstone,
     make_event,
     sequence_named,
     writer_named,
@@ -84,8 +85,10 @@ class Promoting:
         ]
         with suppress(DuplicateEvent):  # another process was first; its teaching is read below
             await self._append([event, *replaced])
-        stored = await self._store.event(new)
-        return teaching_of(stored or event)
+        stored = await self._store.event(new) or event
+        if is_tombstone(stored):
+            raise InvalidInput(f"{crystal.id} says what was purged while it was promoted; promote what is made anew")
+        return teaching_of(stored)
 
     async def candidates(self) -> list[Candidate]:
         """The crystals that pass the gate and are no teachings yet, best first.
