@@ -115,3 +115,40 @@ async def test_a_burst_without_end_is_stored_all_the_same(flood: Flood, monkeypa
     async with flood.folding():
         await flood.changed.wait()
     assert flood.stored > 0
+
+
+async def test_events_that_come_one_by_one_gather_before_they_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each append is a sync of the disk: one for every mark would stand in the way of those who wait for `durable`."""
+    gathered: list[int] = []  # how many appends there were whenever the fold let events gather
+    appends = 0
+    enough = asyncio.Event()
+    sleep, own = asyncio.sleep, asyncio.get_running_loop()
+
+    async def nap(seconds: float) -> None:
+        if seconds == folding_module.GATHER_S and asyncio.get_running_loop() is own:
+            gathered.append(appends)
+        await sleep(0)
+
+    async def append(events: Sequence[Event]) -> Appended:
+        nonlocal appends
+        appends += 1
+        journal.emit("step")  # somebody marks while this is stored
+        if appends == 5:
+            enough.set()
+        return Appended(stored=len(events))
+
+    monkeypatch.setattr(asyncio, "sleep", nap)
+    folding = Folding(append, tmp_path)
+    journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
+    journal.emit("step")
+    folding.begin(journal)
+    try:
+        await enough.wait()
+    finally:
+        folding._task.cancel()
+        await asyncio.wait([folding._task])
+        journal.close()
+
+    assert gathered[:5] == [0, 1, 2, 3, 4]

@@ -203,7 +203,9 @@ class Folding:
             await self._fold_some(journal)
             if journal.waiting > before and journal.size_bytes < HURRY_BYTES:
                 await asyncio.sleep((self._loop.time() - began) / BUSY_SHARE)
-        await self.flush()
+        # One batch: what comes meanwhile gathers again. A sync for every few events would stand in the way of `durable`.
+        if journal is not None and await self._fold_some(journal) and journal.waiting:
+            self._wanted.set()
 
     async def _lull(self) -> None:
         """Wait until events no longer come in a burst. Most end soon, and then there is time to store them."""
