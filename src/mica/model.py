@@ -647,6 +647,8 @@ _texted_decoder = msgspec.json.Decoder(_Texted)
 def _said_besides(name: str, told: _Texted) -> list[str]:
     """Why a mark matters and what follows from it; of a crystal all that is not its insight."""
     if name == MARK:
+        if told.why is None and told.principles is None:
+            return []
         said = [told.why, *(told.principles if isinstance(told.principles, list) else ())]
     elif name == CRYSTAL:
         parts = [part for part in (told.significance, told.principles) if isinstance(part, list)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 
 import Stemmer
@@ -40,6 +40,24 @@ _FIRST_FORMS = {form: group.split()[0] for group in IRREGULAR_FORMS.split(",") f
 _stemmer = Stemmer.Stemmer("english")
 
 
+def _by_character(written: Callable[[str], str]) -> bytes:
+    """A table for bytes.translate, of the ASCII characters."""
+    return "".join(map(written, map(chr, range(128)))).encode().ljust(256)
+
+
+_LOWERED = _by_character(lambda each: each.lower() if each.isalnum() else " ")
+_CLASSES = _by_character(
+    lambda each: "0" if each.isdigit() else "a" if each.islower() else "A" if each.isupper() else " "
+)
+
+
+def _is_prose(classes: bytes) -> bool:
+    """Whether words are parted by what is neither letter nor digit, and by nothing else."""
+    if b"aA" in classes or b"AAa" in classes:
+        return False
+    return b"0" not in classes or not any(pair in classes for pair in (b"a0", b"A0", b"0a", b"0A"))
+
+
 @cache
 def _any_word() -> re.Pattern[str]:
     """A word of any script; compiled where one is met, because it takes a tenth of starting."""
@@ -50,9 +68,13 @@ def words(text: str) -> list[str]:
     """The words of a text in order, lower case, stop words included."""
     found: list[str]
     if text.isascii():
-        # Splits where the general rule does, at a third of the cost.
-        found = "\n".join(_ASCII_WORD.findall(text)).lower().split("\n")
-        found = found if found[0] else []
+        # Both split where the general rule does: the first at a sixth of its cost, the second at a third.
+        codes = text.encode()
+        if _is_prose(codes.translate(_CLASSES)):
+            found = codes.translate(_LOWERED).decode().split()
+        else:
+            found = "\n".join(_ASCII_WORD.findall(text)).lower().split("\n")
+            found = found if found[0] else []
     else:
         found = _any_word().findall(_CASE_CHANGE.sub(" ", unicodedata.normalize("NFKC", text)).lower())
     if max(map(len, found), default=0) > WORD_CHARACTERS_MAX:

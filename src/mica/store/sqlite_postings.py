@@ -10,7 +10,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import apsw
@@ -46,9 +47,13 @@ def _file(connection: apsw.Connection) -> None:
     """Make a volume of the oldest texts that are in none."""
     rows = list(connection.execute(_FIRST, (VOLUME_TEXTS,)))
     said: defaultdict[int, list[int]] = defaultdict(list)
+    often: defaultdict[int, dict[int, int]] = defaultdict(dict)
     for place, (_, terms, _, _) in enumerate(rows):
         for term in _decode(terms):
-            said[term].append(place)
+            if (places := said[term]) and places[-1] == place:
+                often[term][place] = often[term].get(place, 1) + 1
+            else:
+                places.append(place)
     positions = [row[0] for row in rows]
     times = [row[3] for row in rows]
     marks = packed((place for place, row in enumerate(rows) if row[2]), VOLUME_BYTES)
@@ -63,19 +68,14 @@ def _file(connection: apsw.Connection) -> None:
         ),
     )
     volume = connection.last_insert_rowid()
-    postings = [(volume, term, *written(said[term])) for term in sorted(said)]
+    postings = [(volume, term, *written(said[term], often.get(term))) for term in sorted(said)]
     insert(connection, "postings (volume, term, count, places, more)", "(?, ?, ?, ?, ?)", postings)
     connection.execute("DELETE FROM unfiled WHERE position <= ?", (positions[-1],))
 
 
-def written(said: Sequence[int]) -> tuple[int, bytes, bytes | None]:
+def written(places: Sequence[int], often: Mapping[int, int] | None = None) -> tuple[int, bytes, bytes | None]:
     """Where a term is said, as a row has it: in how many texts, in which, and how often in those that repeat it."""
-    if len(said) == 1:  # as half of the terms of a volume are
-        return 1, array("H", said).tobytes(), None
-    more = None
-    if len(places := dict.fromkeys(said)) < len(said):
-        pairs = [number for pair in Counter(said).items() if pair[1] > 1 for number in pair]
-        more = array("I", pairs).tobytes()
+    more = array("I", chain.from_iterable(often.items())).tobytes() if often else None
     if is_list(len(places)):
         return len(places), array("H", places).tobytes(), more
     return len(places), packed(places, VOLUME_BYTES), more
@@ -122,11 +122,11 @@ def remove(connection: apsw.Connection, position: int, terms: Iterable[int]) -> 
         row = "SELECT count, places, more FROM postings WHERE volume = ? AND term = ?"
         for listed, places, more in list(connection.execute(row, (volume, term))):
             often = _often(more)
-            said = [each for each in _places(listed, places) if each != place for _ in range(often.get(each, 1))]
-            if said:
+            often.pop(place, None)
+            if said := [each for each in _places(listed, places) if each != place]:
                 connection.execute(
                     "UPDATE postings SET (count, places, more) = (?, ?, ?) WHERE volume = ? AND term = ?",
-                    (*written(said), volume, term),
+                    (*written(said, often), volume, term),
                 )
             else:
                 connection.execute("DELETE FROM postings WHERE volume = ? AND term = ?", (volume, term))
