@@ -203,7 +203,7 @@ class Folding:
             await self._fold_some(journal)
             if journal.waiting > before and journal.size_bytes < HURRY_BYTES:
                 await asyncio.sleep((self._loop.time() - began) / BUSY_SHARE)
-        # One batch: what comes meanwhile gathers again. A sync for every few events would stand in the way of `durable`.
+        # One batch: what comes meanwhile gathers again, or a sync for every few events would stand in `durable`'s way.
         if journal is not None and await self._fold_some(journal) and journal.waiting:
             self._wanted.set()
 
