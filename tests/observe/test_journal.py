@@ -8,6 +8,7 @@ import itertools
 import mmap
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from mica.errors import Backlogged, InvalidContext, InvalidEvent, StoreFull, Sto
 from mica.model import NESTING_MAX, Event, Ref, encode_data, new_writer
 from mica.observe import emitter as emitter_module
 from mica.observe import journal as journal_module
+from mica.observe import segment as segment_module
 from mica.observe.context import Here
 from mica.observe.journal import Journal
 from mica.observe.leftovers import Leftover, leftovers
@@ -560,6 +562,61 @@ def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
     journal.close()
     [path] = folder.rglob(f"*{SUFFIX}")
     return path
+
+
+def test_pages_that_are_made_ready_take_nothing_from_who_writes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync fills pages ahead with zeros while others emit: nobody writes to them before they are filled."""
+    monkeypatch.setattr(segment_module, "PACE_S", -1)
+    journal = open_journal(tmp_path)
+    given = [{"n": number, "text": "x" * 300} for number in range(1_000)]
+    begun, emitted = threading.Event(), threading.Event()
+    fill = os.pwrite
+
+    def fill_late(descriptor: int, zeros: bytes, at: int) -> int:
+        if threading.current_thread() is syncing and not begun.is_set():
+            begun.set()
+            emitted.wait(0.2)  # who emits waits for this one, so that it is never told
+        return fill(descriptor, zeros, at)
+
+    monkeypatch.setattr(os, "pwrite", fill_late)
+    syncing = threading.Thread(target=journal.sync)
+    for data in given[:180]:
+        journal.emit("step", data)
+    syncing.start()
+    assert begun.wait(60)
+    for data in given[180:]:
+        journal.emit("step", data)
+    emitted.set()
+    syncing.join()
+
+    assert [event.data for event in drained(journal)] == given
+    journal.close()
+
+
+def test_after_a_sync_the_next_events_find_their_pages_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a sync has written out asks the file system before it is written to again: not inside of `emit`."""
+    monkeypatch.setattr(segment_module, "PACE_S", -1)
+    journal = open_journal(tmp_path)
+
+    def faults() -> int:
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+    def emit_some() -> int:
+        before = faults()
+        for number in range(100):
+            journal.emit("step", {"n": number, "text": "x" * 300})
+        return faults() - before
+
+    emit_some()
+    taken = []
+    for _ in range(5):
+        journal.sync()
+        taken.append(emit_some())
+
+    assert min(taken) == 0  # eight pages each
+    journal.close()
 
 
 def test_a_synced_journal_is_whole(tmp_path: Path) -> None:

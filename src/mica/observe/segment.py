@@ -16,11 +16,13 @@ import mmap
 import os
 import struct
 import sys
+import threading
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple, cast
 from zlib import crc32
 
@@ -61,6 +63,7 @@ _FOLDED = struct.Struct("<Q")
 _FOLDED_AT = 768
 PIECE_SHARE, PIECE_BYTES = 16, (2**16, 2**19)  # of the heap made ready at once: a quiet process writes little for
 # nothing, a busy one makes pages for 2,700 events in a tenth of a millisecond
+PACE_S = 0.005  # between two syncs: with less, most is written to pages that are being synced, prepared or not
 _ZEROS = memoryview(bytes(PIECE_BYTES[1]))
 
 _LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)  # halves of a word: where a frame ends, and its scope
@@ -140,7 +143,9 @@ class Segment:
         self._line = Lineage(), EventId(""), EventId("")  # the last, and the ids of root and parent
         self.ready: int = self.heap_at  # up to here pages were made ready to be written
         self._piece = min(max((len(area) - self.heap_at) // PIECE_SHARE, PIECE_BYTES[0]), PIECE_BYTES[1])
+        self._preparing = threading.Lock()  # held while pages are filled that nobody writes to yet
         self.synced = 0
+        self._synced_at = monotonic()
         self.checksum = 0
 
     @property
@@ -157,14 +162,33 @@ class Segment:
 
         Pages that come into being in one piece and are mapped at once cost a quarter of what touching each one does.
         """
-        while self.ready < end <= self.size_bytes:
-            piece = min(self._piece, self.size_bytes - self.ready)
-            with suppress(OSError):  # then pages are made when they are touched: the disk has room for them
-                if self.descriptor >= 0:
-                    os.pwrite(self.descriptor, _ZEROS[:piece], self.ready)
-                    self.area.madvise(POPULATE_WRITE, self.ready, piece)
-            self.ready += piece
-        return self.ready
+        with self._preparing:
+            while self.ready < end <= self.size_bytes:
+                piece = min(self._piece, self.size_bytes - self.ready)
+                with suppress(OSError):  # then pages are made when they are touched: the disk has room for them
+                    if self.descriptor >= 0:
+                        os.pwrite(self.descriptor, _ZEROS[:piece], self.ready)
+                        self.area.madvise(POPULATE_WRITE, self.ready, piece)
+                self.ready += piece
+            return self.ready
+
+    def _prepare_again(self, before: int) -> None:
+        """After a sync of what was written behind `before`: make ready what will be written until the next.
+
+        A sync leaves its pages, those ahead too, so that the next write to each has to ask the file system. In `emit`
+        that happens page by page; here it is one call, and nobody waits for it.
+        """
+        count = self.refreshed()
+        end = self.spine[count - 1] & END_MASK
+        ahead = max(2 * (end - before), PIECE_BYTES[0])
+        if count == self.capacity or ahead > PIECE_BYTES[1]:
+            return
+        ready = self.prepare(min(end + ahead, self.size_bytes))
+        word, page = HEADER_BYTES + 8 * count, mmap.PAGESIZE
+        for first, last in ((word, word + page), (end, min(end + ahead, ready))):
+            start = first - first % page
+            with suppress(OSError):
+                self.area.madvise(POPULATE_WRITE, start, last - start)
 
     def events_in(self, first: int, last: int) -> int:
         """How many of these frames are events; the others say what a context is, and belong to none."""
@@ -334,6 +358,7 @@ class Segment:
         count = self.refreshed()
         if self.descriptor < 0 or count == self.synced:
             return
+        is_paced = monotonic() - self._synced_at > PACE_S
         if not self.synced and self.path is not None:
             _sync_folder(self.path.parent)
         end = self.spine[count - 1] & END_MASK
@@ -349,6 +374,9 @@ class Segment:
             self.area.madvise(mmap.MADV_DONTNEED, full[0], full[1] - full[0])
         os.fdatasync(self.descriptor)
         self.synced = count
+        if is_paced:
+            self._prepare_again(start)
+        self._synced_at = monotonic()
 
     def recover(self) -> str | None:
         """Count what was committed before a crash. Returns what is wrong with it, if that can be told without reading.
@@ -426,6 +454,7 @@ def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: 
             try:
                 os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a bus error inside emit
                 area = mmap.mmap(descriptor, size)
+                os.pwrite(descriptor, _ZEROS[: size - heap_bytes], 0)  # its pages are there before they are touched
             except BaseException:
                 os.close(descriptor)
                 path.unlink(missing_ok=True)
