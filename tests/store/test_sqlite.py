@@ -31,6 +31,7 @@ from mica.store.sqlite_core import SqliteCore
 from mica.store.sqlite_file import APPLICATION_ID, migrations
 from mica.testing import build
 from mica.testing.builders import START_AT
+from mica.trails import TrailQuery
 
 SCHEMA = Path(sqlite.__file__).parent / "schema" / "sqlite.sql"
 
@@ -299,6 +300,18 @@ def test_no_read_scans_the_log(tmp_path: Path, read: Callable[[SqliteCore], obje
     root = build(1, "mark", {"text": "cookie"}, context=Context(session="s1", agent="a", correlation="req-1"))
     core.append([root, child := build(2, "file.read", parent=root), build(3, "mark", {"text": "x"}, parent=child)])
     core.age(START_AT + timedelta(seconds=aged))
+
+    plans = plans_of(core, read)
+
+    assert plans
+    for text, plan in plans:
+        scans = [step for step in plan if step.startswith("SCAN")]
+        assert not [step for step in scans if "contexts" in step or ("events" in step and "INDEX" not in step)], text
+    core.close()
+
+
+def plans_of(core: SqliteCore, read: Callable[[SqliteCore], object]) -> list[tuple[str, list[str]]]:
+    """The statements of a read, each with the steps that SQLite plans for it."""
     statements: list[tuple[str, apsw.Bindings | None]] = []
 
     def trace(_: object, text: str, bindings: apsw.Bindings | None) -> bool:
@@ -308,12 +321,28 @@ def test_no_read_scans_the_log(tmp_path: Path, read: Callable[[SqliteCore], obje
     core._connection.exec_trace = trace
     read(core)
     core._connection.exec_trace = None
+    return [
+        (text, [str(row[3]) for row in core._connection.execute(f"EXPLAIN QUERY PLAN {text}", bindings)])
+        for text, bindings in statements
+    ]
 
-    assert statements
-    for text, bindings in statements:
-        plan = [str(row[3]) for row in core._connection.execute(f"EXPLAIN QUERY PLAN {text}", bindings)]
-        scans = [step for step in plan if step.startswith("SCAN")]
-        assert not [step for step in scans if "contexts" in step or ("events" in step and "INDEX" not in step)], text
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        (TrailQuery(slug="auth"), "trails_by_slug"),
+        (TrailQuery(shape="fix-login"), "trails_by_shape"),
+        (TrailQuery(limit=10), "trails_by_runs"),
+        (TrailQuery(limit=10, order="last_at"), "trails_by_last_use"),
+    ],
+)
+def test_trails_are_found_by_an_index(tmp_path: Path, query: TrailQuery, index: str) -> None:
+    """A-06: by name, task shape, number of runs and last use."""
+    core = SqliteCore(tmp_path / "space.db")
+
+    [plan] = [plan for text, plan in plans_of(core, lambda core: core.trails(query)) if "FROM trails" in text]
+
+    assert f"INDEX {index}" in plan[0]
     core.close()
 
 

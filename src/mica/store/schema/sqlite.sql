@@ -332,8 +332,8 @@ CREATE TABLE trails (
 ) STRICT;
 CREATE INDEX trails_by_slug ON trails (slug);
 CREATE INDEX trails_by_shape ON trails (shape);
-CREATE INDEX trails_by_runs ON trails (runs);
-CREATE INDEX trails_by_last_use ON trails (last_at);
+CREATE INDEX trails_by_runs ON trails (runs DESC, last_at DESC, key);
+CREATE INDEX trails_by_last_use ON trails (last_at DESC, runs DESC, key);
 CREATE TABLE lessons (position INTEGER NOT NULL) STRICT;   -- of the log, up to which trails were learned; one row or none
 
 -- What sources replied when they were asked about a concept. A cache: every purge and `mica rebuild` forget it.
