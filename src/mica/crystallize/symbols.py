@@ -83,12 +83,14 @@ def _suffix(path: str) -> str:
     return PurePosixPath(path).suffix.lower()
 
 
-@cache
-def _grammar_of(path_or_suffix: str) -> str | None:
-    name = LANGUAGES.get(_suffix(path_or_suffix))
-    if name is None or find_spec("tree_sitter") is None or find_spec(GRAMMARS[name].module) is None:
-        return None
-    return name
+def _grammar_of(path: str) -> str | None:
+    name = LANGUAGES.get(_suffix(path))
+    return name if name is not None and _is_installed(name) else None
+
+
+@cache  # by grammar, of which there are few; names of files have no end
+def _is_installed(name: str) -> bool:
+    return find_spec("tree_sitter") is not None and find_spec(GRAMMARS[name].module) is not None
 
 
 @cache
