@@ -82,6 +82,7 @@ def test_no_command_raises(parts: list[str]) -> None:
 
 @pytest.mark.parametrize("tail", [" -c" * 5_000, " \t" * 5_000, " -m '" * 5_000, ' -m "x' * 5_000, " x=" * 5_000])
 def test_strange_commands_take_no_longer(tail: str) -> None:
-    commits(f"git{tail}", output="", ok=True)
-    commits(f"git commit{tail}", output="", ok=True)
-    commits(f"{tail} git commit", output="[" * 10_000, ok=True)
+    """Where a pattern went back again and again, this would not end."""
+    assert commits(f"git{tail}", output="", ok=True) == []
+    assert len(commits(f"git commit{tail}", output="", ok=True)) <= 1
+    assert len(commits(f"{tail} git commit", output="[" * 10_000, ok=True)) <= 1
