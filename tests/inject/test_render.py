@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,6 +130,34 @@ def test_a_long_passage_is_skipped_and_shorter_ones_still_fit() -> None:
     chosen, left_out = fit([long, short], budget_tokens=100)
     assert chosen == [short]
     assert left_out == 1
+
+
+def test_long_passages_leave_room_for_the_cheap_line_of_another_source() -> None:
+    """By what it is worth for its tokens: one line of files and what is short, in place of a mark that takes it all."""
+    files = msgspec.structs.replace(passage("a.py, b.py", number=9), source="files")
+    long = passage("word " * 300, score=1.0)
+    taught = [
+        msgspec.structs.replace(
+            passage(f"rule {n} " * 80, score=1.5, number=n), source="teachings", stands_for=frozenset([build(n).id])
+        )
+        for n in (2, 3)
+    ]
+    short = passage("short and useful", score=0.4, number=4)
+
+    assert fit([long, files, short], budget_tokens=long.tokens) == ([files, short], 1)
+    assert fit([*taught, files], budget_tokens=sum(each.tokens for each in taught)) == ([taught[0], files], 1)
+
+
+def test_a_cheap_line_goes_first_only_where_it_is_worth_it() -> None:
+    """Neither a poor one, nor a crystal in place of the marks that answer, moves in front of what is better."""
+    long = passage("word " * 60, score=1.0)
+    poor = msgspec.structs.replace(passage("c.py", number=9, score=0.4), source="files")
+    crystal = msgspec.structs.replace(
+        passage("words", number=8, score=0.8), source="crystals", stands_for=frozenset(long.sources)
+    )
+
+    assert fit([long, poor], budget_tokens=long.tokens) == ([long], 1)
+    assert fit([long, crystal], budget_tokens=10 * long.tokens) == ([long], 1)
 
 
 def test_nothing_known_prints_nothing_and_a_failure_prints_one_line() -> None:

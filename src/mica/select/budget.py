@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import date
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
 
 from mica.model import EventId, Passage
 from mica.words import words
+
+CHEAP_SHARE = 0.1  # of the budget: what costs no more than that leaves room for all the others
+WORTH_SHARE = 0.5  # of the best score, for a cheap line to go first
 
 
 def fit(
@@ -14,9 +17,11 @@ def fit(
 ) -> tuple[list[Passage], int]:
     """The passages to show, best first, and how many others were found and left out.
 
-    What does not fit is skipped and the next one tried. A passage that says what a better one says, or stands for it,
-    is no second claim: it is not shown, and counted only where it stands for more. The first passage of a day pays for
-    the line that names it. What other systems state takes at most `fragment_tokens` of the budget.
+    What does not fit is skipped and the next one tried. Long ones crowd no other source out: of each, what it says best
+    goes first where it is cheap and nearly as good, as one line of files is. A passage that says what a better one
+    says, or stands for it, is no second claim: it is not shown, and counted only where it stands for more. The first
+    passage of a day pays for the line that names it. What other systems state takes at most `fragment_tokens` of the
+    budget.
     """
     chosen: list[Passage] = []
     said: set[tuple[str, ...]] = set()
@@ -25,7 +30,7 @@ def fit(
     left_tokens = budget_tokens
     left_fragment_tokens = budget_tokens if fragment_tokens is None else fragment_tokens
     left_out = 0
-    for passage in sorted(passages, key=lambda passage: (-passage.score, passage.at, passage.sources, passage.text)):
+    for passage in _cheap_first(sorted(passages, key=_best), cheap_tokens=budget_tokens * CHEAP_SHARE):
         stands_for = passage.stands_for or passage.sources[:1]
         if not covered.isdisjoint(stands_for):
             left_out += bool(passage.stands_for)  # a crystal of more than what is shown
@@ -42,4 +47,27 @@ def fit(
             days.add(passage.at.date())
             left_tokens -= cost
             left_fragment_tokens -= cost if passage.origins else 0
-    return chosen, left_out
+    return sorted(chosen, key=_best), left_out
+
+
+def _best(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], str]:
+    return -passage.score, passage.at, passage.sources, passage.text
+
+
+def _cheap_first(passages: Sequence[Passage], *, cheap_tokens: float) -> list[Passage]:
+    """The same passages, which are given best first, with what each source says best in front where it is cheap.
+
+    A crystal keeps its place, because it is told in place of what is better than it; so does what other systems state.
+    """
+    firsts: dict[str, Passage] = {}
+    for passage in passages:
+        firsts.setdefault(passage.source, passage)
+    ahead = [
+        passage
+        for passage in firsts.values()
+        if not passage.stands_for
+        and not passage.origins
+        and passage.tokens <= cheap_tokens
+        and passage.score >= passages[0].score * WORTH_SHARE
+    ]
+    return [*ahead, *(passage for passage in passages if passage not in ahead)]
