@@ -622,3 +622,29 @@ async def test_a_mark_cannot_come_before_a_parent_that_is_only_referred_to(memor
     memory.mark("it was caused", parent=late)
     [found] = await memory.events(EventQuery(names=("mark",), limit=None, text="caused"))
     assert found.parent_id == late.id
+
+
+async def test_what_happens_lately_is_asked_of_each_session_never_read_whole(
+    memory: mica.Memory, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session in which something happens goes on, whatever it is; half an hour may hold a million events."""
+    observe(memory, clock, "s1")
+    observe(memory, clock, "s2", says=OTHER)
+    clock.move(minutes=40)
+    for _ in range(5):
+        memory.emit("file.read", {"path": "a.py"}, context=mica.Context(session="s1"))
+        memory.emit("file.read", {"path": "b.py"}, context=mica.Context(session="busy"))
+    await memory.position()
+    asked: list[EventQuery] = []
+    events = memory.store.events
+
+    async def seen(query: EventQuery) -> list[mica.Event]:
+        asked.append(query)
+        return await events(query)
+
+    monkeypatch.setattr(memory.store, "events", seen)
+    made = await memory.auto_crystallize()
+
+    assert [each.period for each in made] == ["session:s2"]
+    assert any(query.session == "s1" for query in asked)
+    assert all(query.names or query.limit == 1 for query in asked)

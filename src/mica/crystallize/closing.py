@@ -77,6 +77,7 @@ def sessions(
     `last_at` says when something last happened in a session; one that is `forced` to close is not asked.
     """
     by_period = {crystal.period: crystal for crystal in live}
+    by_session = _of_sessions(live)
     pooled: defaultdict[date, list[Mark]] = defaultdict(list)
     for session, group in _by_session(marks).items():
         name = session_period(session or "")
@@ -87,7 +88,7 @@ def sessions(
         if not forced and session not in ended and now - max(group[-1].at, last_at.get(session, group[-1].at)) < idle:
             yield Waiting(period=name, count=len(group), reason="the session goes on")
             continue
-        own = [crystal for crystal in live if _is_of(crystal.period, name)]
+        own = by_session.get(name, [])
         for before, part in _parts(group, own, calendar):
             if before is not None:
                 yield Closing(level="session", period=before.period, sources=part, supersedes=(before,))
@@ -114,12 +115,17 @@ def session_period(session: str) -> str:
     return f"session:{session[: SESSION_CHARACTERS_MAX // 2]}… {told}"
 
 
-def _is_of(period: str, name: str) -> bool:
-    """Whether a crystal is of this session: the first, or one of a later day."""
-    return period == name or (period.startswith(f"{name} ") and bool(_DAY.fullmatch(period, len(name) + 1)))
+def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:
+    """The crystals of each session by its name: the first, and those of later days, which name theirs behind it."""
+    found: defaultdict[str, list[Crystal]] = defaultdict(list)
+    for crystal in crystals:
+        found[crystal.period].append(crystal)
+        if named := _LATER_DAY.fullmatch(crystal.period):
+            found[named[1]].append(crystal)
+    return dict(found)
 
 
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_LATER_DAY = re.compile(r"(.*) \d{4}-\d{2}-\d{2}", re.DOTALL)
 
 
 def _parts(

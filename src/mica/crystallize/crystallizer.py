@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias, cast
 
@@ -282,8 +282,6 @@ class Crystallizer:
         if not marks:
             return []
         oldest = min(mark.at for mark in marks) - timedelta(days=2)
-        lately = await self._store.events(EventQuery(since=now - self._idle, limit=None))
-        last_at = {event.context.session: event.at for event in lately if event.context.session is not None}
         ended = await self._store.events(EventQuery(names=(SESSION_ENDED,), since=oldest, limit=None))
         latest = {mark.session: mark.at for mark in sorted(marks, key=lambda mark: mark.at)}
         # One that was taken up again after its end goes on.
@@ -297,7 +295,7 @@ class Crystallizer:
             await self._live("session", oldest),
             now=now,
             calendar=self._calendar,
-            last_at=last_at,
+            last_at=await self._lately(latest, now - self._idle),
             idle=self._idle,
             ended=over,
             forced=request.is_forced or request.session is not None,
@@ -306,6 +304,20 @@ class Crystallizer:
         for each in due:
             found.append(each)
             await asyncio.sleep(0)
+        return found
+
+    async def _lately(self, latest: Mapping[str | None, datetime], since: datetime) -> dict[str, datetime]:
+        """When something last happened in these sessions, where they had no mark since. Asked one by one: all that
+        happened in half an hour may be a million events.
+        """
+        found: dict[str, datetime] = {}
+        if not await self._store.events(EventQuery(since=since, limit=1)):
+            return found
+        for session, at in latest.items():
+            if session is not None and at <= since:
+                await self._give_way()
+                for event in await self._store.events(EventQuery(session=session, since=since, limit=1)):
+                    found[session] = event.at
         return found
 
     async def _unsealed(self, session: str | None) -> AsyncIterator[Event]:
