@@ -59,6 +59,26 @@ def test_a_tool_that_names_nothing_says_nothing() -> None:
     assert not {"Exit code 1", "Run lint check", "Edited file"}.intersection(told)
 
 
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "String to replace not found in file.",
+        "File has been modified since read, either by the user or by a linter.",
+        "The old string was not found; it must be unique in the file.",
+        "Command timed out after two minutes",
+        "Failed to find expected lines in the file to be changed.",
+    ],
+)
+def test_an_error_of_words_that_are_common_in_all_work_is_no_statement(printed: str) -> None:
+    """Whatever a tool prints: a sentence says something of this work when it names a thing, or says a rarer word."""
+    rarer = "Certificate of the mirror expired on the first of May."
+    naming = f"{printed.rstrip('.')} of `auth/session.py`"
+
+    for telling in (rarer, naming):
+        told = extract(session([("error", printed), ("error", telling)]), budget_tokens=60).statements
+        assert [statement.text for statement in told] == [telling]
+
+
 def test_what_begins_behind_a_colon_stands_alone_and_is_said_once() -> None:
     """A whole sentence or what begins in it, whichever tells more for its tokens; never both."""
     label = "What we found out today when we finally looked at the logs of the proxy"

@@ -30,7 +30,7 @@ from mica.crystallize.roles import (
 from mica.crystallize.salience import KINDS, REQUESTS, Said, Table, Tally, shipped, tally, weigh
 from mica.crystallize.sentences import parts, split, tail
 from mica.crystallize.topics import topics
-from mica.crystallize.units import IDENTIFIER, is_file, spelled
+from mica.crystallize.units import IDENTIFIER, spelled
 from mica.errors import InvalidInput
 
 Count: TypeAlias = Callable[[str], int]
@@ -111,9 +111,9 @@ def extract(
     """
     _check(sources, budget_tokens)
     ordered = in_time(sources)
-    reading = _Reading(count)
-    lines = reading.lines(paced(ordered, pause))
     table = table or shipped()
+    reading = _Reading(table, count)
+    lines = reading.lines(paced(ordered, pause))
     likely = weigh(counted or _tally(reading, lines, pause), table, pause=pause)
     worth = _worth(likely, table, (unit for line in lines for said in line for unit in said.units))
     sentences = _thoughts(paced(_distinct(lines), pause), reading.is_thought)
@@ -159,7 +159,7 @@ def extract(
 
 def count_mentions(sources: Sequence[Source], *, pause: Pause = unhurried) -> Tally:
     """What to carry up: the counts of every unit of these sources."""
-    reading = _Reading()
+    reading = _Reading(shipped())
     return _tally(reading, reading.lines(paced(in_time(sources), pause)), pause)
 
 
@@ -188,11 +188,11 @@ Test: TypeAlias = Callable[[Said], bool]
 class _Reading:
     """Reads each text once, however often it is asked about. It lasts as long as one digest: no text outlives that."""
 
-    def __init__(self, count: Count = tokens.estimate) -> None:
+    def __init__(self, table: Table, count: Count = tokens.estimate) -> None:
         self.spelled = cache(lambda text: tuple(spelled(text)))
         self.units = cache(lambda text: tuple(dict.fromkeys([unit for unit, _ in self.spelled(text)])))
         self.cost = cache(lambda text: max(1, count(text + "\n")))  # with the line end that parts it from the next
-        self.is_thought = cache(_is_thought)
+        self.is_thought = cache(lambda said: _is_thought(said, table))
 
     def lines(self, sources: Iterable[Source]) -> list[Line]:
         """The sentences of each source."""
@@ -254,7 +254,7 @@ def _thoughts(sentences: Iterable[list[Said]], is_thought: Test) -> list[list[Sa
     return [said for said in every if any(map(is_thought, said))] or every
 
 
-def _is_thought(said: Said) -> bool:
+def _is_thought(said: Said, table: Table) -> bool:
     named = sum(not unit.isdigit() for unit in said.units)
     if "prompt" in said.kinds and (
         is_instruction(said.text) or is_question(said.text) or (is_heading(said.text) and not said.is_head)
@@ -264,15 +264,20 @@ def _is_thought(said: Said) -> bool:
         named >= THOUGHT_UNITS_MIN
         and not is_fragment(said.text)
         and not is_announcement(said.text)
-        and not _is_boilerplate(said)
+        and not _is_boilerplate(said, table)
     )
 
 
-def _is_boilerplate(said: Said) -> bool:
-    """Whether a tool says no more than that it ran, or failed: it names nothing, as "Exit code 1" does."""
-    if any(unit.startswith(IDENTIFIER) or is_file(unit) for unit in said.units):
+def _is_boilerplate(said: Said, table: Table) -> bool:
+    """Whether a tool says no more than that it ran, or failed: it names nothing, as "Exit code 1" does.
+
+    Nor does an error of words that are common in all work, as "String to replace not found in file." is.
+    """
+    if any(unit.startswith(IDENTIFIER) for unit in said.units):
         return False
-    return bool(RAN.intersection(said.kinds)) or ("error" in said.kinds and is_heading(said.text))
+    if RAN.intersection(said.kinds):
+        return True
+    return "error" in said.kinds and (is_heading(said.text) or all(map(table.is_common, said.units)))
 
 
 def _candidate(

@@ -94,6 +94,10 @@ class Table(msgspec.Struct, frozen=True):
         rarity = known[0] if known else self.rare
         return rarity * NUMBER_SHARE if unit.isdigit() else rarity
 
+    def is_common(self, unit: str) -> bool:
+        """Whether it says nothing of one work: many have it, or it is a number."""
+        return unit in self.words or unit.isdigit()
+
 
 @lru_cache(maxsize=1)
 def shipped() -> Table:
