@@ -287,17 +287,18 @@ async def test_a_segment_that_turns_up_later_brings_nothing_back(
 
 
 async def test_a_second_import_brings_nothing_back(memory: mica.Memory, tmp_path: Path) -> None:
-    """U-08"""
+    """U-08: and says how many a purge keeps out."""
     log = tmp_path / "foreign.jsonl"
     line = {"event_name": "told", "_event_id": "e1", "timestamp": 1_700_000_000, "data": {"text": SECRET}}
     log.write_text(json.dumps(line) + "\n")
-    await memory.import_log(log)
+    assert (await memory.import_log(log)).purged == 0
     await memory.purge(value=SECRET)
 
     again = await memory.import_log(log)
     other = await memory.import_log(log, source="elsewhere")
 
-    assert (again.events, again.repeated, other.events) == (0, 1, 1)
+    assert (again.events, again.repeated, again.purged) == (0, 1, 1)
+    assert (other.events, other.repeated, other.purged) == (1, 0, 1)
     assert await names(memory) == ["event.purged", "event.purged", "log.purged"]
 
 

@@ -31,9 +31,9 @@ class Shell:
         self.store = folder / "space.db"
         self.variables = VARIABLES | {"HOME": str(folder)}
 
-    def run(self, *arguments: str) -> Result:
+    def run(self, *arguments: str, given: bytes = b"") -> Result:
         command = ["events", *arguments, "--store", str(self.store)]
-        return CliRunner().invoke(cli, command, env=self.variables, prog_name="mica")
+        return CliRunner().invoke(cli, command, env=self.variables, prog_name="mica", input=given)
 
     def json(self, *arguments: str) -> object:
         result = self.run(*arguments, "--json")
@@ -222,10 +222,35 @@ def test_an_export_can_be_imported_elsewhere(shell: Shell, tmp_path: Path) -> No
     shell.store = tmp_path / "other.db"
     done = shell.json("import", str(file))
 
-    assert done == {"format": "mica", "events": 9, "repeated": 0, "orphans": 0, "reused": 0}
+    assert done == {"format": "mica", "events": 9, "repeated": 0, "orphans": 0, "reused": 0, "purged": 0}
     assert shell.json("query") == before
     assert "0 events from" in shell.run("import", str(file)).stdout
     assert "9 known already" in shell.run("import", str(file)).stdout
+
+
+def test_an_import_reads_standard_input(shell: Shell, tmp_path: Path) -> None:
+    """E-39: exports go through pipes without a file between them."""
+    exported = shell.run("export", "-")
+    before = shell.json("query")
+
+    shell.store = tmp_path / "other.db"
+    done = shell.run("import", "-", given=exported.stdout_bytes)
+
+    assert done.stdout.startswith("9 events from what was given (mica)")  # a shell gives standard input a name
+    assert shell.json("query") == before
+    broken = shell.run("import", "-", given=b"no JSON\n")
+    assert broken.exit_code == 1
+    assert "nothing of what was given was imported: line 1" in broken.stderr
+
+
+def test_an_import_says_what_a_purge_keeps_out(shell: Shell) -> None:
+    exported = shell.run("export", "-").stdout_bytes
+    command = ["purge", "--session", "s1", "--yes", "--store", str(shell.store)]
+    assert CliRunner().invoke(cli, command, env=shell.variables).exit_code == 0
+
+    told = shell.run("import", "-", given=exported).stdout
+
+    assert "9 known already, 6 kept out by a purge" in told
 
 
 def test_a_part_of_the_log_can_be_taken_along_with_what_led_to_it(shell: Shell, tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ async def test_a_ksi_log_becomes_events_with_nothing_dropped(memory: Memory, tmp
     """E-12, K-46, E-17, E-18, E-39: root and depth are worked out anew; what has no place is kept in the data."""
     done = await memory.import_log(written(tmp_path, KSI_ROOT, KSI_CHILD))
 
-    assert done == LogImported(format="ksi", events=2, repeated=0, orphans=0, reused=0)
+    assert done == LogImported(format="ksi", events=2, repeated=0, orphans=0, reused=0, purged=0)
     root, child = [event async for event in memory.log()]
     assert (root.name, root.origin, root.error) == ("agent:spawned", "imported", False)
     assert root.at == datetime(2025, 7, 22, 3, 47, 18, 988_000, tzinfo=UTC)

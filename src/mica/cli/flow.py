@@ -27,7 +27,7 @@ from mica.inject.exports import written
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.model import CRYSTAL, MARK, EventQuery, mark_of
-from mica.observe.logs import FORMATS, Format
+from mica.observe.logs import FORMATS, Format, name_of
 
 P = ParamSpec("P")
 
@@ -154,7 +154,7 @@ async def export(
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option(
     "--format",
     "format_",
@@ -173,7 +173,8 @@ async def export(
 async def import_(
     memory: Memory, output: Output, *, file: Path, format_: str, source: str, allow_orphans: bool
 ) -> None:
-    """Take in a JSONL file: an export of ours, or a log with embedded contexts. All of it, or nothing.
+    """Take in a JSONL file, or - for standard input: an export of ours, or a log with embedded contexts. All of it, or
+    nothing.
 
     Importing again changes nothing. What has no place in an event is kept in its data; secrets in foreign logs are
     redacted. A line that cannot be read, or whose parent is neither in the file nor here, is named and stops it.
@@ -181,12 +182,14 @@ async def import_(
     Example: mica events import daemon.jsonl --format ksi
     """
     chosen: Format | None = next((known for known in FORMATS if known == format_), None)
-    done = await memory.import_log(file, format=chosen, source=source, allow_orphans=allow_orphans)
+    given = sys.stdin.buffer if str(file) == "-" else file
+    done = await memory.import_log(given, format=chosen, source=source, allow_orphans=allow_orphans)
 
     def for_people(console: Console) -> None:
-        said = [f"{counted(done.events, 'event')} from {file} ({done.format})"]
+        said = [f"{counted(done.events, 'event')} from {name_of(given)} ({done.format})"]
         said += [f"{done.repeated:,} known already"] if done.repeated else []
         said += [f"{done.orphans:,} without their parent"] if done.orphans else []
+        said += [f"{done.purged:,} kept out by a purge"] if done.purged else []
         said += [f"{done.reused:,} with an id that another event of the log has"] if done.reused else []
         console.print(", ".join(said), markup=False, soft_wrap=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from mica.errors import InvalidInput
 from mica.memory.wiring import Wired
@@ -192,12 +192,19 @@ class Observing(Wired):
         return await self._importing.transcripts(paths, root=root, on_progress=on_progress)
 
     async def import_log(
-        self, path: Path, *, format: logs.Format | None = None, source: str = "", allow_orphans: bool = False
+        self,
+        path: Path | IO[bytes],
+        *,
+        format: logs.Format | None = None,
+        source: str = "",
+        allow_orphans: bool = False,
     ) -> LogImported:
         """Store the events of a JSONL file: our own export, KSI's or flat embedded contexts, or CloudEvents.
 
-        All or nothing; importing again changes nothing. `source` tells logs apart that use the same ids. Raises
-        InvalidInput naming the lines that cannot be read or whose parent is neither in the file nor in this space.
+        A file that is open, as standard input, is read from where it is. All or nothing; importing again changes
+        nothing. Tombstones stand for events that a purge took before they came, which are counted. `source` tells logs
+        apart that use the same ids. Raises InvalidInput naming the lines that cannot be read or whose parent is neither
+        in the file nor in this space.
         """
         await self._stored()
         return await self._importing.log(path, format=format, source=source, allow_orphans=allow_orphans)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import IO, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -44,7 +44,7 @@ from mica.model import (
     split_id,
     writer_named,
 )
-from mica.observe.clients.records import Line, lines
+from mica.observe.clients.records import Line, lines, lines_of
 from mica.observe.redact import redact_data
 
 Format: TypeAlias = Literal["mica", "ksi", "flat", "cloudevents"]
@@ -118,12 +118,13 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
 # -- Reading lines --------------------------------------------------------------------------------------------
 
 
-def read_log(path: Path, *, format: Format | None = None, source: str = "") -> Log:
-    """The entries of a file. Raises InvalidInput naming each line that cannot be read, and OSError."""
+def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: str = "") -> Log:
+    """The entries of a file, also of an open one. Raises InvalidInput naming lines that cannot be read, and OSError."""
     entries: list[Entry] = []
     problems: list[tuple[int, str]] = []
     size = 0
-    for line in lines(path):
+    path = name_of(file)
+    for line in lines(file) if isinstance(file, Path) else lines_of(file):
         size += len(line.text)
         text = line.text.removeprefix(b"\xef\xbb\xbf") if line.number == 1 else line.text
         if not text.strip():
@@ -142,7 +143,13 @@ def read_log(path: Path, *, format: Format | None = None, source: str = "") -> L
     return _keyed(path, format or "mica", entries)
 
 
-def _keyed(path: Path, format: Format, entries: Sequence[Entry]) -> Log:
+def name_of(file: Path | IO[bytes]) -> str:
+    """What a file is called, for people."""
+    name = str(file if isinstance(file, Path) else getattr(file, "name", "what was given"))
+    return "standard input" if name == "<stdin>" else name
+
+
+def _keyed(path: str, format: Format, entries: Sequence[Entry]) -> Log:
     ids: list[EventId] = []
     by_key: dict[str, int] = {}
     problems: list[tuple[int, str]] = []
@@ -162,7 +169,7 @@ def _keyed(path: Path, format: Format, entries: Sequence[Entry]) -> Log:
     for key, number in by_key.items():
         by_last[_last(key)] = number if _last(key) not in by_last else AMBIGUOUS
     return Log(
-        path=str(path),
+        path=path,
         format=format,
         entries=tuple(entries),
         ids=tuple(ids),
@@ -200,7 +207,7 @@ def _format_of(record: Object) -> Format:
     raise ValueError(f"is in none of the formats {', '.join(FORMATS)}; it has {', '.join(sorted(record)[:8])}")
 
 
-def _raise(path: str | Path, problems: Sequence[tuple[int, str]]) -> None:
+def _raise(path: str, problems: Sequence[tuple[int, str]]) -> None:
     if problems:
         told = "; ".join(f"line {line} {reason}" for line, reason in problems[:TOLD_MAX])
         more = f"; and {len(problems) - TOLD_MAX:,} more lines" if len(problems) > TOLD_MAX else ""

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -17,6 +18,7 @@ from mica.observe.clients.readers import reader_of
 from mica.observe.clients.reading import Extent, Reader
 from mica.observe.clients.records import Tally
 from mica.store.protocol import Store, check_event
+from mica.store.purging import Outstanding
 from mica.tokens import ESTIMATOR
 
 CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with the place reached
@@ -53,6 +55,7 @@ class LogImported(msgspec.Struct, frozen=True, kw_only=True):
     repeated: int  # they were there already
     orphans: int  # their parent is nowhere; only taken where that is allowed
     reused: int  # they have the id of another event of the log, and got their own here
+    purged: int  # a purge took them before they came: tombstones stand for them
 
 
 class Importing:
@@ -115,15 +118,19 @@ class Importing:
             on_progress(progress)
         return done
 
-    async def log(self, path: Path, *, format: logs.Format | None, source: str, allow_orphans: bool) -> LogImported:
+    async def log(
+        self, file: Path | IO[bytes], *, format: logs.Format | None, source: str, allow_orphans: bool
+    ) -> LogImported:
         """Store the events of a JSONL file, all or nothing. Raises InvalidInput."""
+        path = logs.name_of(file)
         try:
-            log = await asyncio.to_thread(logs.read_log, path, format=format, source=source)
+            log = await asyncio.to_thread(logs.read_log, file, format=format, source=source)
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
         known = {parent: event.ref for parent in log.outside() if (event := await self._store.event(parent))}
         read = await asyncio.to_thread(logs.verified, log, known=known, allow_orphans=allow_orphans)
         try:
+            outstanding = Outstanding(await self._store.purges())
             appended = await self._append(read.events)
         except DuplicateEvent as error:
             other = "if it is from another log that uses the same ids, import it with a --source of its own"
@@ -138,6 +145,7 @@ class Importing:
             repeated=appended.repeated,
             orphans=read.orphans,
             reused=log.reused,
+            purged=sum(1 for event in read.events if outstanding.applied(event) is not event),
         )
 
     async def told(self, events: Sequence[Event]) -> Appended:

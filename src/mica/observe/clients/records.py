@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import IO, Generic, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -68,14 +68,19 @@ class Line(msgspec.Struct, frozen=True):
 def lines(path: Path) -> Iterator[Line]:
     """The lines of a file, one in memory at a time. Raises OSError."""
     with path.open("rb", buffering=2**20) as file:
-        number = end = 0
-        while text := file.readline(LINE_BYTES_MAX):
-            number += 1
-            size, last = len(text), text
-            while not last.endswith(b"\n") and (more := file.readline(LINE_BYTES_MAX)):
-                size, last = size + len(more), more
-            end += size
-            yield Line(number, end, text, last.endswith(b"\n"), size > len(text))
+        yield from lines_of(file)
+
+
+def lines_of(file: IO[bytes]) -> Iterator[Line]:
+    """The same of an open file, from where it is."""
+    number = end = 0
+    while text := file.readline(LINE_BYTES_MAX):
+        number += 1
+        size, last = len(text), text
+        while not last.endswith(b"\n") and (more := file.readline(LINE_BYTES_MAX)):
+            size, last = size + len(more), more
+        end += size
+        yield Line(number, end, text, last.endswith(b"\n"), size > len(text))
 
 
 class Shape(Generic[T]):
