@@ -178,12 +178,36 @@ async def test_data_that_cannot_be_kept_is_refused_and_nothing_else_is_lost(
     assert [event.name for event in await memory.events()] == ["before", "after"]
 
 
+async def test_keys_that_are_no_texts_are_refused_until_their_event_is_known(memory: Memory) -> None:
+    """Whoever always gives such keys is told at once, and nothing is stored."""
+    name = new_writer()  # never emitted before, by whatever ran in this process
+    for _ in range(2):
+        with pytest.raises(InvalidEvent, match=r"has the key 1; keys are texts"):
+            memory.emit(name, {1: "one"})  # type: ignore[dict-item]  # the point
+    assert await memory.events() == []
+
+
+async def test_values_that_json_has_not_are_kept_as_it_can_hold_them(memory: Memory) -> None:
+    """As `docs/events.md` says."""
+    memory.emit("told", {"bytes": b"\x00\xff", "tuple": (1, 2), "set": {3}, "at": START_AT, "keys": {1: "one"}})
+
+    [event] = await memory.events()
+    assert event.data == {
+        "bytes": "AP8=",
+        "tuple": [1, 2],
+        "set": [3],
+        "at": "2026-11-01T09:00:00Z",
+        "keys": {"1": "one"},
+    }
+
+
 async def test_keys_that_json_has_not_are_told_and_hold_nobody_up(memory: Memory) -> None:
     memory.emit("tool.ran", {"deep": {(1, 2): 3}})
+    memory.emit("twice")
     memory.emit("twice", {1: "one", "1": "uno"})  # type: ignore[dict-item]  # the point
     memory.emit("after", {"large": 2**70, "numbers": {1: "one"}})
 
-    refused, twice, after = await memory.events()
+    refused, _, twice, after = await memory.events()
     assert "keys are texts" in str(twice.data["text"])
 
     assert (refused.name, refused.error) == ("event.refused", True)

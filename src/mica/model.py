@@ -341,9 +341,7 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
     """The data of an event as JSON. Raises InvalidEvent where JSON would lose or change it."""
     if type(data) is not dict and not isinstance(data, Mapping):
         raise InvalidEvent(f"data of event {name!r} is a {type(data).__name__}; give a mapping with text keys")
-    for key in data:
-        if not isinstance(key, str):
-            raise InvalidEvent(f"data of event {name!r} has the key {key!r}; keys are texts")
+    check_keys(name, data)
     try:
         encoded = msgspec.json.encode(data)
     except (TypeError, ValueError, RecursionError) as error:
@@ -353,6 +351,13 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
         ) from error
     check_encoded(name, data, encoded)
     return encoded
+
+
+def check_keys(name: str, data: Mapping[str, object]) -> None:
+    """Raise InvalidEvent when a key of data is no text."""
+    for key in data:
+        if not isinstance(key, str):
+            raise InvalidEvent(f"data of event {name!r} has the key {key!r}; keys are texts")
 
 
 def check_encoded(name: str, data: Mapping[str, object], encoded: bytes) -> None:

@@ -126,8 +126,9 @@ async def test_data_that_json_cannot_hold_is_told_where_it_waits(
 ) -> None:
     monkeypatch.setattr(hot, "STORED_FIRST", -1)
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        memory.emit("odd")
         memory.emit("odd", {1: "a key that is no text"})  # type: ignore[dict-item]  # what a caller may do
-        [event] = await memory.events()
+        _, event = await memory.events()
         assert (event.name, event.data["name"]) == ("event.refused", "odd")
 
 

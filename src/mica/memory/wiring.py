@@ -120,8 +120,9 @@ class Wired:
 
         When it returns, the event survives `kill -9`; `await durable()` says when it survives power loss. Without
         `context` it comes from the current block. Raises InvalidEvent when it cannot be stored as it is, and Backlogged
-        when the store has not kept up for very long. Keys of data that are no texts come to light only when it is
-        stored: then `event.refused` stands in its place, with the reason.
+        when the store has not kept up for very long. Keys of data that are no texts are refused at once in events of a
+        name that was not emitted before; in others they come to light when the event is stored: then `event.refused`
+        stands in its place, with the reason.
         """
         return self._journal.emit
 

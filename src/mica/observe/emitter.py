@@ -30,6 +30,7 @@ from mica.model import (
     Origin,
     Ref,
     WriterId,
+    check_keys,
     check_mark,
     check_name,
     check_nesting,
@@ -108,8 +109,12 @@ class Writer(Protocol):
 
 
 def check_kind(name: str, data: Mapping[str, object]) -> None:
-    """Raise InvalidEvent when there is no event of this name, or a mark of this data."""
+    """Raise InvalidEvent when there is no event of this name, or a mark of this data.
+
+    Keys are looked at until a name is known: for every event that would cost a tenth of the whole.
+    """
     check_name(name)
+    check_keys(name, data)
     if name in RESERVED:
         raise InvalidEvent(f"{name!r} is what a store itself puts in an event's place; give another name")
     if name == MARK:
