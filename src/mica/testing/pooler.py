@@ -11,12 +11,14 @@ from urllib.parse import quote
 
 from mica.store.postgres_server import parse_address
 
+KEY = b"K\0\0\0\x0c\x7f\xff\xff\xffmica"  # a process that no server has
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Pooler:
     """A pooler in transaction mode before the server: each transaction goes to another of its connections.
 
+    As others do, it gives its clients keys of its own making for cancelling, and not those of the server's processes.
     It can lose the answer to the next COMMIT: the server has done it, and the client's connection ends.
     """
 
@@ -75,7 +77,8 @@ class Pooler:
         writer.write(startup)
         greeting = b""
         while not greeting.endswith(b"Z\0\0\0\5I"):
-            greeting += await self._message(reader)
+            message = await self._message(reader)
+            greeting += KEY if message[:1] == b"K" else message
         self._greeting = greeting
         self._idle.put_nowait((reader, writer))
 

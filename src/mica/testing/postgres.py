@@ -81,9 +81,11 @@ class Server:
         """Meanwhile the server's processes for a role do nothing, and say nothing."""
         pid = self._server.get_pid()
         assert pid is not None
-        serving = [
-            process for process in psutil.Process(pid).children() if f" {role} " in f" {' '.join(process.cmdline())} "
-        ]
+        serving = []
+        for process in psutil.Process(pid).children():
+            with suppress(psutil.NoSuchProcess):  # one that has just ended
+                if f" {role} " in f" {' '.join(process.cmdline())} ":
+                    serving.append(process)
         assert serving, f"nobody is connected as {role}"
         for process in serving:
             process.suspend()

@@ -220,6 +220,20 @@ async def test_a_million_rows_are_cut_and_named(opened: Opened) -> None:
     assert said.missing == "only the first 60 rows are used; ask for fewer, or raise fragments_max of [sources.shop]"
 
 
+async def test_many_rows_come_in_batches_and_in_order(opened: Opened) -> None:
+    sources = opened(
+        "SELECT i AS key, i AS value FROM generate_series(1, 500) AS i WHERE i > $1::int",
+        parameters='["{id}"]',
+        fragments_max="300",
+    )
+
+    for after, number in (("0", 300), ("200", 300), ("201", 299), ("500", 0)):
+        said = await ask(sources, "shop", Concept("judgment", "code_review", after))
+
+        assert [each.value for each in said] == list(range(int(after) + 1, int(after) + 1 + number))
+        assert isinstance(said, Partial) == (after == "0")
+
+
 async def test_bytes_are_limited(opened: Opened) -> None:
     sources = opened(
         "SELECT i AS key, repeat('x', 400) AS text FROM generate_series(1, 100) AS i", parameters="[]", bytes_max="1000"
@@ -441,6 +455,58 @@ async def test_a_pooler_in_transaction_mode_may_stand_between(shop: Server, decl
         await sources.close()
 
     assert len(pooler.used) > 1
+
+
+PREPARED = "SELECT 'n' AS key, count(*) AS value FROM pg_prepared_statements WHERE statement LIKE $1"
+
+
+async def test_a_query_is_prepared_once_and_behind_a_pooler_never(shop: Server, declare: Declare) -> None:
+    """What is prepared stays with one process of the server, which a pooler may exchange after each transaction."""
+    asked = table(PREPARED, parameters='["%{id}%"]')
+    about = Concept("judgment", "code_review", "pg_prepared_statements")
+    sources = declare(asked, SHOP_DSN=shop.dsn(role=APP))
+
+    direct = [(await ask(sources, "shop", about))[0].value for _ in range(4)]
+    await sources.close()
+    async with pooled(shop.address(role=APP)) as (pooler, address):
+        sources = declare(asked, SHOP_DSN=address.partition("&schema")[0])
+        between = [(await ask(sources, "shop", about))[0].value for _ in range(4)]
+        await sources.close()
+
+    assert direct == [1] * 4
+    assert between == [0] * 4
+    assert len(pooler.used) > 1
+
+
+@pytest.mark.parametrize(
+    ("change", "identifier"),
+    [
+        ("ALTER TABLE shop.changing ADD COLUMN more text DEFAULT 'new'", "7"),
+        ("ALTER TABLE shop.changing ALTER COLUMN id TYPE int USING id::int", "7"),
+        ("ALTER TABLE shop.changing ALTER COLUMN verdict TYPE shop.mood USING verdict::shop.mood", "7"),
+    ],
+)
+async def test_a_table_that_changes_is_asked_as_it_is(
+    change: str, identifier: str, shop: Server, declare: Declare
+) -> None:
+    """A query that was prepared for other columns or types is prepared again, and nobody is told of it."""
+    shop.run(
+        f"""CREATE TYPE shop.mood AS ENUM ('WAG', 'HOWL'); CREATE TABLE shop.changing (id text, verdict text);
+        INSERT INTO shop.changing VALUES ('7', 'WAG'); GRANT ALL ON shop.changing TO {APP}"""
+    )
+    query = "SELECT *, 'verdict' AS key, verdict AS value FROM shop.changing WHERE id = $1"
+    sources = declare(table(query), SHOP_DSN=shop.dsn(role=APP))
+    about = Concept("judgment", "code_review", identifier)
+    try:
+        before = await asyncio.gather(*(ask(sources, "shop", about) for _ in range(CONNECTIONS_MAX)))
+
+        await asyncio.to_thread(shop.run, change)  # which waits for questions that are being ended
+        after = [await ask(sources, "shop", about) for _ in range(CONNECTIONS_MAX)]
+    finally:
+        await asyncio.to_thread(shop.run, "DROP TABLE shop.changing; DROP TYPE shop.mood")
+
+    assert {each.value for said in [*before, *after] for each in said} == {"WAG"}
+    assert {len(said) for said in after} == {1}
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -25,11 +26,9 @@ from mica.settings import Secret
 if TYPE_CHECKING:
     import asyncpg
     from asyncpg.pool import PoolConnectionProxy
-    from asyncpg.prepared_stmt import PreparedStatement
 
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
     Connection: TypeAlias = PoolConnectionProxy[asyncpg.Record]
-    Statement: TypeAlias = PreparedStatement[asyncpg.Record]
 
 CONNECTIONS_MAX = 4  # to one server, for all sources that ask it; many processes share a server whose default is 100
 CONNECT_S = 10  # for a new connection, in the background: whoever asks does not wait for it longer than its time
@@ -37,7 +36,7 @@ CONNECT_S = 10  # for a new connection, in the background: whoever asks does not
 FREE = "ROLLBACK; SELECT pg_advisory_unlock_all()"
 END_S = 2  # for a server to take back what was cancelled; then the connection is thrown away
 SIZED = (str, bytes)  # what a server sends that can be long
-BATCH = 25  # rows that come at once, after which their bytes are counted
+ROWS_AT_ONCE = 64  # that a server is asked for; their bytes are counted when they have come
 BYTES_MAX = 1_000_000  # of one answer; the time limit bounds what one row may bring
 
 
@@ -62,6 +61,7 @@ class Server:
         self._users = 0
         self._called = f"mica {secrets.token_hex(8)}"  # by which its connections are told from others
         self._ending: set[asyncio.Task[None]] = set()
+        self._unclaimed: set[asyncio.Future[Connection]] = set()  # connections in the making that nobody waits for
         self.place = _place(dsn.reveal())
 
     def join(self) -> None:
@@ -72,10 +72,12 @@ class Server:
         pool = await self._opened()
         if pool.get_idle_size():
             return await pool.acquire()  # there is one: nothing is waited for
-        acquiring = asyncio.ensure_future(pool.acquire(timeout=CONNECT_S))
+        unclaimed = self._unclaimed.pop() if self._unclaimed else None
+        acquiring = unclaimed or asyncio.ensure_future(pool.acquire(timeout=CONNECT_S))
         try:
             return await asyncio.shield(acquiring)
         except asyncio.CancelledError:
+            self._unclaimed.add(acquiring)
             acquiring.add_done_callback(self._not_needed)
             raise
 
@@ -83,12 +85,15 @@ class Server:
         if self._pool is None:
             import asyncpg
 
+            from mica.select.sources.first_rows import FirstRows, connected
+
             pool = asyncpg.create_pool(
                 self._dsn.reveal(),
                 min_size=0,
                 max_size=CONNECTIONS_MAX,
+                connect=connected,
+                connection_class=FirstRows,
                 reset=_nothing_to_reset,
-                statement_cache_size=0,  # a pooler in transaction mode may give each transaction another process
                 timeout=CONNECT_S,
                 server_settings={"application_name": self._called},
             )
@@ -97,17 +102,23 @@ class Server:
         return self._pool
 
     def _not_needed(self, acquiring: asyncio.Future[Connection]) -> None:
+        if acquiring not in self._unclaimed:
+            return  # another waits for it
+        self._unclaimed.discard(acquiring)
         if not acquiring.cancelled() and acquiring.exception() is None:
-            self.leave_behind(acquiring.result())
+            self._in_the_background(self._released(acquiring.result()))
 
     def leave_behind(self, connection: Connection) -> None:
         """Let others use a connection when the server has ended what runs on it; nobody waits for that."""
-        ending = asyncio.ensure_future(self.give_back(connection))
+        self._in_the_background(self._given_back(connection))
+
+    def _in_the_background(self, work: Coroutine[object, object, None]) -> None:
+        ending = asyncio.ensure_future(work)
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
-    async def give_back(self, connection: Connection) -> None:
-        """Let others use a connection."""
+    async def _given_back(self, connection: Connection) -> None:
+        """End what a question left on a connection, and let others use it."""
         from mica.store.postgres_server import FAILURES, discard
 
         process = None
@@ -119,6 +130,11 @@ class Server:
             discard(connection)
             if isinstance(error, TimeoutError) and process is not None:
                 await self._end(process)
+        await self._released(connection)
+
+    async def _released(self, connection: Connection) -> None:
+        from mica.store.postgres_server import FAILURES
+
         if self._pool is not None:
             with suppress(*FAILURES, TimeoutError):  # then the pool has thrown the connection away
                 await self._pool.release(connection, timeout=END_S)
@@ -177,6 +193,7 @@ class PostgresSource(DeclaredSource):
         super().__init__(name, table, around)
         self._server = server
         self._parameters = asked_with(table.parameters)
+        self._kinds: dict[str, list[str]] = {}  # the types of a query's parameters
         self._is_closed = False
         if server is not None:
             server.join()
@@ -208,15 +225,20 @@ class PostgresSource(DeclaredSource):
                 self.name, f"the variable {self.table.dsn_env!r} that dsn_env names is not set; export it"
             )
         await imported(self.pool, self.name, self.needs, extra="postgres")
+        from mica.select.sources.first_rows import OUTDATED
         from mica.store.postgres_server import FAILURES, LOST
 
+        is_known = query in self._kinds
         try:
             try:
                 return await self._read(server, query, bound)
-            except LOST as error:
+            except OUTDATED:  # somebody may have changed the tables since it was prepared
+                if not is_known:
+                    raise
+            except LOST as error:  # a connection that died while nobody used it
                 if isinstance(error, TimeoutError | ConnectionRefusedError | FileNotFoundError):
                     raise  # it is away; a second try would only take time
-                return await self._read(server, query, bound)  # a connection that died while nobody used it
+            return await self._read(server, query, bound)
         except TimeoutError:
             raise
         except FAILURES as error:
@@ -225,9 +247,15 @@ class PostgresSource(DeclaredSource):
     async def _read(
         self, server: Server, query: str, bound: Sequence[str]
     ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+        from mica.select.sources.first_rows import OUTDATED
+
         connection = await server.connection()
         try:
             return await self._fetched(connection, query, bound)
+        except OUTDATED:
+            self._kinds.pop(query, None)
+            await connection.reload_schema_state()  # of all connections; nothing is sent
+            raise
         finally:
             server.leave_behind(connection)
 
@@ -236,14 +264,20 @@ class PostgresSource(DeclaredSource):
     ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
         limit_ms = max(1, int(self.table.timeout_s * 1_000))
         await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}")
-        statement = await connection.prepare(query, name="")
-        cursor = await statement.cursor(*self._converted(statement, bound))
-        rows: list[dict[str, object]] = []
+        if (kinds := self._kinds.get(query)) is None:
+            statement = await connection.prepare(query, name="")
+            kinds = self._kinds[query] = [each.name for each in statement.get_parameters()]
+        values = self._converted(kinds, bound)
         most, size_bytes = self.declared.fragments_max, 0
+        if most < ROWS_AT_ONCE:
+            fetch = partial(connection.first, query, values)
+        else:
+            fetch = (await (await connection.prepare(query, name="")).cursor(*values)).fetch
+        rows: list[dict[str, object]] = []
         is_more = True
         while is_more:
-            wanted = min(BATCH, most + 1 - len(rows))
-            batch = await cursor.fetch(wanted)
+            wanted = min(ROWS_AT_ONCE, most + 1 - len(rows))
+            batch = await fetch(wanted)
             is_more = len(batch) == wanted
             for record in batch:
                 size_bytes += sum([len(value) for value in record.values() if isinstance(value, SIZED)])
@@ -254,9 +288,8 @@ class PostgresSource(DeclaredSource):
                 rows.append(dict(record))
         return rows, ()
 
-    def _converted(self, statement: Statement, bound: Sequence[str]) -> list[object]:
+    def _converted(self, wanted: Sequence[str], bound: Sequence[str]) -> list[object]:
         """Texts as the types that the query's parameters have. Raises SourceFailed."""
-        wanted = statement.get_parameters()
         if self.table.parameters is None and not wanted:
             return []
         if len(wanted) != len(bound):
@@ -266,13 +299,13 @@ class PostgresSource(DeclaredSource):
             )
         values: list[object] = []
         for number, (kind, text) in enumerate(zip(wanted, bound, strict=True), start=1):
-            convert = _NUMBERS.get(kind.name)
+            convert = _NUMBERS.get(kind)
             try:
                 values.append(text if convert is None else convert(text))
             except (ValueError, InvalidOperation) as error:
                 raise SourceFailed(
                     self.name,
-                    f"${number} is of type {kind.name}, and the concept has {text!r:.60} for it; narrow `concepts`",
+                    f"${number} is of type {kind}, and the concept has {text!r:.60} for it; narrow `concepts`",
                 ) from error
         return values
 
