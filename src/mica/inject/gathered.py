@@ -53,9 +53,13 @@ def defragged(concept: Concept, collected: Collected, account: Coherent, *, budg
     """The answer, its text at most 1/φ of the budget."""
     ceiling = int(budget_tokens * PHI_INV)
     lines = {id(each): line(each) for each in account.fragments}
-    shown = _fitting(concept, account, lines, ceiling)
-    told = [_header(shown, account), *(lines[id(each)] for each in shown)] if shown else []
-    text = _framed(concept, told, _notes(shown, account, collected), ceiling)
+    shown = account.fragments
+    text = _whole(concept, _told(shown, account, lines), _notes(shown, account, collected))
+    tokens = estimate(text)
+    if at_most(text, estimated=tokens) > ceiling:
+        shown = _fitting(concept, account, lines, ceiling)
+        text = _framed(concept, _told(shown, account, lines), _notes(shown, account, collected), ceiling)
+        tokens = estimate(text)
     return Defragged(
         concept=str(concept),
         injection=text,
@@ -64,7 +68,7 @@ def defragged(concept: Concept, collected: Collected, account: Coherent, *, budg
         conflicts=account.conflicts,
         missing=collected.missing,
         degraded=collected.degraded,
-        tokens=estimate(text),
+        tokens=tokens,
         budget_tokens=budget_tokens,
         left_out=account.counts.beyond + len(account.fragments) - len(shown),
         asked=collected.asked,
@@ -205,7 +209,7 @@ def _fitting(concept: Concept, account: Coherent, lines: Mapping[int, str], ceil
     """The statements that have room: the surest first; one that is too long is passed over, not the end."""
     frame = "\n".join([_opening(concept), _header(account.fragments, account), CLOSING])
     if at_most("\n".join([frame, *lines.values()])) <= ceiling:
-        return account.fragments
+        return account.fragments  # what has no room are the notes
     left = ceiling - at_most(frame) - 1
     chosen = set()
     for each in sorted(account.fragments, key=lambda each: (-each.confidence, each.at, each.key)):
@@ -216,16 +220,22 @@ def _fitting(concept: Concept, account: Coherent, lines: Mapping[int, str], ceil
     return tuple(each for each in account.fragments if id(each) in chosen)
 
 
+def _told(shown: Sequence[Stated], account: Coherent, lines: Mapping[int, str]) -> list[str]:
+    return [_header(shown, account), *(lines[id(each)] for each in shown)] if shown else []
+
+
+def _whole(concept: Concept, told: Sequence[str], notes: Sequence[str]) -> str:
+    """All of it in its frame; nothing where there is nothing to say."""
+    return "\n".join([_opening(concept), *told, *notes, CLOSING]) if told or notes else ""
+
+
 def _framed(concept: Concept, told: Sequence[str], notes: Sequence[str], ceiling: int) -> str:
-    """The whole text, with as many notes as have room; nothing where there is nothing to say."""
-    lines = [_opening(concept), *told]
-    if notes and at_most("\n".join([*lines, *notes, CLOSING])) <= ceiling:
-        lines += notes
-    else:
-        for note in notes:
-            if at_most("\n".join([*lines, note, CLOSING])) <= ceiling:
-                lines.append(note)
-    return "\n".join([*lines, CLOSING]) if len(lines) > 1 else ""
+    """The text with as many notes as have room."""
+    fitting: list[str] = []
+    for note in notes:
+        if at_most(_whole(concept, told, [*fitting, note])) <= ceiling:
+            fitting.append(note)
+    return _whole(concept, told, fitting)
 
 
 def _notes(shown: Sequence[Stated], account: Coherent, collected: Collected) -> list[str]:

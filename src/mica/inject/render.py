@@ -122,7 +122,7 @@ def harmless(text: str) -> str:
     return _FENCE.sub("‹", _CONTROL.sub(" ", _UNSEEN.sub("", text)))
 
 
-def at_most(text: str) -> int:
-    """What a real tokenizer stays under, where an estimate is right in the mean."""
+def at_most(text: str, *, estimated: int | None = None) -> int:
+    """What a real tokenizer stays under, where an estimate is right in the mean. It is made unless it is known."""
     beyond = 0 if text.isascii() else sum(character > "\uffff" for character in text)  # emoji cost up to three tokens
-    return math.ceil(estimate(text) / SAFE_SHARE) + beyond
+    return math.ceil((estimate(text) if estimated is None else estimated) / SAFE_SHARE) + beyond

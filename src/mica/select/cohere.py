@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 
@@ -98,17 +99,17 @@ def cohere(
     keys: dict[str, list[Fragment]] = defaultdict(list)
     for each in sure:
         keys[_folded_key(each.key)].append(each)
-    stated: list[Stated] = []
+    standing: list[Fragment | Stated] = []
     conflicts: list[Conflict] = []
     agreements: list[float] = []
     expired = duplicates = 0
     for about in sorted(keys):
         order = keys[about]
         if len(order) == 1 and _validity(order[0], now) == 0:  # most keys: one source, one word
-            stated.append(_stated(order, now))
+            standing.append(order[0])
             agreements.append(ALONE_AGREEMENT)
             continue
-        order = sorted(order, key=lambda each: _place(each, ranks, now))
+        order = _in_order(order, ranks, now)
         if _validity(order[0], now) > 0:
             expired += len(order)
             continue
@@ -118,21 +119,21 @@ def cohere(
         valid = {said: claim for said, claim in claims.items() if _validity(claim[0], now) == 0}
         agreements.append(_agreement(valid, ranks, now))
         if (blended := _blended(list(valid.values()), ranks, now)) is not None:
-            stated.append(blended)
+            standing.append(blended)
             losing = [claim for said, claim in claims.items() if said not in valid]
         else:
-            stated.append(_stated(won, now))
+            standing.append(_stated(won, now))
             losing = others
         conflicts += [_conflict(claim, won[0], ranks, now) for claim in losing]
-    once = _said_once(stated, ranks)
-    shown = _chosen(once, limit)
+    once = _said_once(standing, ranks)
+    shown = [_alone(each) for each in _chosen(once, limit)]
     return Coherent(
         fragments=tuple(sorted(shown, key=lambda each: (each.at, each.key, each.source))),
         conflicts=tuple(conflicts),
         coherence=math.fsum(agreements) / len(agreements) if agreements else None,
         speaking=tuple(sorted({each.source for each in sure})),
         counts=Counts(
-            duplicates=duplicates + len(stated) - len(once),
+            duplicates=duplicates + len(standing) - len(once),
             unsure=len(worded) - len(sure),
             expired=expired,
             junk=len(fresh) - len(worded),
@@ -176,8 +177,15 @@ def _validity(fragment: Fragment, now: datetime) -> int:
     return 2 if fragment.valid_from is not None and fragment.valid_from > now else 0
 
 
-def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple[object, ...]:
+def _in_order(fragments: Iterable[Fragment], ranks: Mapping[str, int], now: datetime) -> list[Fragment]:
     """K-22: the first of these is the one that holds."""
+    places = sorted([(_place(each, ranks, now), number, each) for number, each in enumerate(fragments)])
+    if any(one[0] == other[0] for one, other in pairwise(places)):  # what is left makes it the same everywhere
+        return sorted([each for _, _, each in places], key=lambda e: (_place(e, ranks, now), msgspec.json.encode(e)))
+    return [each for _, _, each in places]
+
+
+def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple[object, ...]:
     return (
         _validity(fragment, now),
         ranks[fragment.source],
@@ -187,7 +195,6 @@ def _place(fragment: Fragment, ranks: Mapping[str, int], now: datetime) -> tuple
         fragment.locator,
         fragment.text,
         _said(fragment),
-        msgspec.json.encode(fragment),
     )
 
 
@@ -247,19 +254,31 @@ def _blended(valid: Sequence[Sequence[Fragment]], ranks: Mapping[str, int], now:
     )
 
 
+def _shown(each: Fragment | Stated) -> float:
+    """The confidence that is shown: what one source alone claims is capped."""
+    return each.confidence if type(each) is Stated or each.sources else min(each.confidence, PHI_INV)
+
+
+def _alone(each: Fragment | Stated) -> Stated:
+    """A statement of what one source alone says."""
+    if isinstance(each, Stated):
+        return each
+    return Stated(
+        key=each.key,
+        text=each.text,
+        value=each.value,
+        confidence=_shown(each),
+        at=each.at,
+        source=each.source,
+        origins=(Origin(each.source, each.locator),),
+        sources=each.sources,
+    )
+
+
 def _stated(claim: Sequence[Fragment], now: datetime) -> Stated:
     first = claim[0]
     if len(claim) == 1:
-        return Stated(
-            key=first.key,
-            text=first.text,
-            value=first.value,
-            confidence=first.confidence if first.sources else min(first.confidence, PHI_INV),
-            at=first.at,
-            source=first.source,
-            origins=(Origin(first.source, first.locator),),
-            sources=first.sources,
-        )
+        return _alone(first)
     valid = [each for each in claim if _validity(each, now) == 0]
     is_confirmed = len({each.source for each in valid}) > 1 or any(each.sources for each in valid)
     return Stated(
@@ -307,33 +326,37 @@ def _events(claim: Iterable[Fragment]) -> tuple[EventId, ...]:
     return tuple(dict.fromkeys(event for each in claim for event in each.sources))
 
 
-def _said_once(stated: Sequence[Stated], ranks: Mapping[str, int]) -> list[Stated]:
-    """Statements without those that repeat the words of another about another key; their origins are not lost."""
-    once: list[Stated] = []
+def _said_once(standing: Sequence[Fragment | Stated], ranks: Mapping[str, int]) -> list[Fragment | Stated]:
+    """Statements without those that repeat the words of another about another key; their origins are not lost.
+
+    Those that stand first come first.
+    """
+    order = [
+        (ranks[each.source], -_shown(each), -each.at.timestamp(), each.key, each.source, number)
+        for number, each in enumerate(standing)
+    ]
+    once: list[Fragment | Stated] = []
     places: dict[str, int] = {}  # in `once`, of what was said in these words
-    for each in sorted(stated, key=lambda each: _standing(each, ranks)):
+    for *_, number in sorted(order):
+        each = standing[number]
         is_short = each.text.count(" ") < SENTENCE_BLANKS  # "ok" says something else of every key
         place = len(once) if is_short else places.setdefault(_folded(each.text), len(once))
         if place == len(once):
             once.append(each)
             continue
-        first = once[place]
+        first, again = _alone(once[place]), _alone(each)
         once[place] = msgspec.structs.replace(
             first,
-            origins=tuple(sorted({*first.origins, *each.origins})),
-            sources=tuple(dict.fromkeys([*first.sources, *each.sources])),
+            origins=tuple(sorted({*first.origins, *again.origins})),
+            sources=tuple(dict.fromkeys([*first.sources, *again.sources])),
         )
     return once
 
 
-def _standing(stated: Stated, ranks: Mapping[str, int]) -> tuple[object, ...]:
-    return ranks[stated.source], -stated.confidence, -stated.at.timestamp(), stated.key, stated.source
-
-
-def _chosen(in_order: Iterable[Stated], limit: int) -> list[Stated]:
+def _chosen(in_order: Iterable[Fragment | Stated], limit: int) -> list[Fragment | Stated]:
     """The first of every source before the second of any: a source that says much hides no other."""
     turns: dict[str, int] = defaultdict(int)
-    in_turn: dict[int, list[Stated]] = defaultdict(list)
+    in_turn: dict[int, list[Fragment | Stated]] = defaultdict(list)
     for each in in_order:
         in_turn[turns[each.source]].append(each)
         turns[each.source] += 1

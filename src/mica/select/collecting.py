@@ -7,10 +7,13 @@ that comes too late for this question is kept for the next one.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from datetime import datetime
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -266,9 +269,9 @@ class Collecting:
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
         generation = self._store.generation
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(PATIENCE_S) if _may_be_late(source) else nullcontext():
                 said = await source.fragments(concept, now=at)
-                fragments, cut = await self._checked(source.declared, said)
+                checked = await self._checked(source.declared, said)
         except TimeoutError as error:
             reason = f"no answer within {PATIENCE_S:.0f} s"
             breaker.failed(reason)
@@ -283,20 +286,27 @@ class Collecting:
             breaker.failed(_told(error))
             raise SourceFailed(name, _told(error)) from error
         breaker.succeeded()
-        missing = (_harmless(said.missing) if isinstance(said, Partial) else "") or cut
-        kept = Kept(fragments=fragments, missing=missing, at=at, tick=tick, position=position, generation=generation)
+        kept = Kept(
+            fragments=checked.fragments,
+            missing=(_harmless(said.missing) if isinstance(said, Partial) else "") or checked.cut,
+            at=at,
+            tick=tick,
+            position=position,
+            generation=generation,
+            characters=checked.characters,
+        )
         if not source.declared.is_live:
             self._replies.keep(source.declared, concept, kept)
         return kept
 
-    async def _checked(self, declared: Declared, said: object) -> tuple[tuple[Fragment, ...], str]:
-        """What a source said, if it is what sources say, and why not all of it is used.
-
-        Raises SourceFailed, or what its own iterator raises.
-        """
-        if type(said) in (list, tuple, Partial) and _is_short(said):  # type: ignore[arg-type]  # one of these
-            return _checked(declared, said)
-        return await self._pool.run(declared.name, lambda: _checked(declared, said))  # it might block, or take long
+    async def _checked(self, declared: Declared, said: object) -> Checked:
+        """What a source said, if it is what sources say. Raises SourceFailed, or what its own iterator raises."""
+        if type(said) in (list, tuple, Partial) and len(said) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # see before
+            checked = _checked(declared, said)
+            if checked.characters <= CHARACTERS_AT_ONCE:
+                return _redacted(checked)
+            return await self._pool.run(declared.name, lambda: _redacted(checked))  # it takes long
+        return await self._pool.run(declared.name, lambda: _redacted(_checked(declared, said)))  # it might block
 
     async def close(self) -> None:
         """Stop waiting for anybody. The sources are their owner's to close."""
@@ -317,39 +327,48 @@ def _wanted(sources: Mapping[str, FragmentSource], concept: Concept) -> dict[str
     }
 
 
-def _is_short(said: Sequence[object]) -> bool:
-    """Whether all of it is looked at within a millisecond or so."""
-    some = islice(said, FRAGMENTS_MAX + 1)
-    return sum([each.characters for each in some if isinstance(each, Fragment)]) <= CHARACTERS_AT_ONCE
+class Checked(NamedTuple):
+    """What of a source's answer is used, and why not all of it is."""
+
+    fragments: tuple[Fragment, ...]
+    characters: int
+    cut: str
 
 
-def _checked(declared: Declared, said: object) -> tuple[tuple[Fragment, ...], str]:
+def _may_be_late(source: FragmentSource) -> bool:
+    """Whether a source may go on for longer than anybody waits: those that are declared have a limit of their own."""
+    return not getattr(source, "limit_s", math.inf) <= PATIENCE_S
+
+
+def _checked(declared: Declared, said: object) -> Checked:
     """The first fragments, and why the others are not used."""
     fragments: list[Fragment] = []
     cut, characters = "", 0
     for each in islice(said, declared.fragments_max + 1):  # type: ignore[call-overload]  # what it raises is told
         if not isinstance(each, Fragment):
             raise SourceFailed(declared.name, f"it gave a {type(each).__name__}, not a fragment")
-        characters += each.characters
+        size = each.characters
         if len(fragments) == declared.fragments_max:
             cut = f"more than {declared.fragments_max} fragments; the first are used"
-        elif characters > declared.characters_max:
+        elif characters + size > declared.characters_max:
             cut = f"more than {declared.characters_max:,} characters; the first {len(fragments)} fragments are used"
         if cut:
             break
+        characters += size
         fragments.append(each if each.source == declared.name else msgspec.structs.replace(each, source=declared.name))
-    return _redacted(fragments), cut
+    return Checked(tuple(fragments), characters, cut)
 
 
-def _redacted(fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
+def _redacted(checked: Checked) -> Checked:
     """The same without secrets: they go into a cache, and before an agent."""
-    texts = "\n".join([f"{each.key}\n{each.text}\n{each.locator}\n{each.value}" for each in fragments])
+    texts = "\n".join([f"{each.key}\n{each.text}\n{each.locator}\n{each.value}" for each in checked.fragments])
     if redact(texts) == texts:  # nearly always, and at once for all of them
-        return tuple(fragments)
-    return tuple(
+        return checked
+    fragments = [
         msgspec.structs.replace(each, **{name: redact(text) for name, text in _texts(each).items()})
-        for each in fragments
-    )
+        for each in checked.fragments
+    ]
+    return checked._replace(fragments=tuple(fragments), characters=sum(each.characters for each in fragments))
 
 
 def _texts(fragment: Fragment) -> dict[str, str]:

@@ -87,9 +87,10 @@ def covers(pattern: str, concept: Concept) -> bool:
     """
     if pattern == "*":
         return True
-    parts = (concept.domain, concept.type, concept.id)
-    wanted = _parts(pattern)
-    return all(each.fullmatch(part) for each, part in zip(wanted, parts, strict=False))
+    for wanted, part in zip(_parts(pattern), (concept.domain, concept.type, concept.id), strict=False):
+        if wanted is not None and not wanted.fullmatch(part):
+            return False
+    return True
 
 
 def check_pattern(pattern: object) -> None:
@@ -100,11 +101,12 @@ def check_pattern(pattern: object) -> None:
 
 
 @lru_cache(maxsize=1_024)
-def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
+def _parts(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
+    """What each part must match; None where anything does."""
     parts = pattern.split(":", 2)
     if not all(parts) or (len(parts) < 3 and parts[-1] != "*"):
         raise InvalidInput(f"{pattern!r:.80} covers no concept; write domain:type:id with * for any part")
-    return tuple(name_pattern(part) for part in parts)
+    return tuple(None if part == "*" else name_pattern(part) for part in parts)
 
 
 Value = str | int | float | bool | None

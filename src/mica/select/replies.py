@@ -78,6 +78,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     tick: int  # of the changes then
     position: int  # of the log then
     generation: int  # of the store then: a purge has passed since when it differs
+    characters: int  # of all that was said
     is_old: bool = False  # something happened since
 
 
@@ -99,7 +100,7 @@ class Replies:
         self._declared: dict[str, Declared] = {}
         self._forgotten = 0  # the tick before which nothing is kept
         self._unnoted_tick = self._unnoted_position = 0  # of the latest change that is not among the notes any more
-        self._unsaved: dict[Key, tuple[Reply, int]] = {}  # each with the generation of the store when it was asked for
+        self._unsaved: dict[Key, tuple[Declared, Kept]] = {}  # each with how its source was declared then
         self._saving: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()  # save at once
         self._elsewhere: set[str] | None = None  # concepts that others were told about; None: nobody has looked
@@ -229,16 +230,7 @@ class Replies:
             kept = msgspec.structs.replace(kept, is_old=True)
         self._put(key, kept)
         if ttl_s(declared, concept) > 0 and len(self._unsaved) < UNSAVED_MAX:
-            body = msgspec.json.encode(_Body(kept.fragments, kept.missing))
-            reply = Reply(
-                concept=str(concept),
-                source=declared.name,
-                at=kept.at,
-                position=kept.position,
-                declared=fingerprint(declared),
-                body=body,
-            )
-            self._unsaved[key] = reply, kept.generation
+            self._unsaved[key] = declared, kept
             if self._saving is None or self._saving.done():
                 self._saving = asyncio.ensure_future(self._save())
 
@@ -274,6 +266,7 @@ class Replies:
                     tick=0 if self.changes is None else self.changes.tick,
                     position=reply.position,
                     generation=self._store.generation,
+                    characters=sum(each.characters for each in body.fragments),
                     is_old=is_old,
                 )
                 self._put((reply.source, concept), kept)
@@ -289,14 +282,14 @@ class Replies:
     def _put(self, key: Key, kept: Kept) -> None:
         self._drop(key)
         self._kept[key] = kept
-        self._characters += _characters(kept)
+        self._characters += kept.characters
         while len(self._kept) > REPLIES_MAX or (self._characters > CHARACTERS_MAX and len(self._kept) > 1):
             self._drop(next(iter(self._kept)))
 
     def _drop(self, key: Key) -> None:
         kept = self._kept.pop(key, None)
         if kept is not None:
-            self._characters -= _characters(kept)
+            self._characters -= kept.characters
 
     async def _save(self) -> None:
         while self._unsaved:
@@ -311,7 +304,18 @@ class Replies:
     async def _save_now(self) -> None:
         unsaved, self._unsaved = self._unsaved, {}
         generation = self._store.generation
-        current = [reply for reply, asked_in in unsaved.values() if asked_in == generation]
+        current = [
+            Reply(
+                concept=str(concept),
+                source=source,
+                at=kept.at,
+                position=kept.position,
+                declared=fingerprint(declared),
+                body=msgspec.json.encode(_Body(kept.fragments, kept.missing)),
+            )
+            for (source, concept), (declared, kept) in unsaved.items()
+            if kept.generation == generation
+        ]
         if current:
             await self._store.save_replies(current, generation=generation)
 
@@ -320,10 +324,6 @@ class Replies:
 def fingerprint(declared: Declared) -> str:
     """How a source is declared, in short: a reply of one that was declared otherwise is another's."""
     return blake2b(msgspec.json.encode(declared), digest_size=8).hexdigest()
-
-
-def _characters(kept: Kept) -> int:
-    return sum([each.characters for each in kept.fragments])
 
 
 def _is_taken_back(name: str, declared: Declared) -> bool:

@@ -65,6 +65,7 @@ class FileSource(DeclaredSource):
     def __init__(self, name: str, table: JsonTable | JsonLinesTable, around: Around) -> None:
         super().__init__(name, table, around)
         self._path = Asking(str(around.folder / Path(table.path).expanduser()))
+        self._only = None if self._path.fixed is None else Path(self._path.fixed)  # where it is one for all concepts
         self._where = Where(table.where)
         self._known: OrderedDict[Path, tuple[_Version, Document]] = OrderedDict()
 
@@ -91,6 +92,8 @@ class FileSource(DeclaredSource):
 
     def _file(self, concept: Concept) -> Path:
         """The file for a concept. Raises SourceFailed where a part of it could lead out of its folder."""
+        if self._only is not None:
+            return self._only
         for name in self._path.names:
             part = parts_of(concept)[name]
             if "/" in part or part in {".", ".."} or len(part) > NAME_CHARACTERS_MAX:
@@ -105,7 +108,7 @@ class FileSource(DeclaredSource):
         try:
             opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # which no pipe can hold
         except FileNotFoundError as error:
-            if self._path.names:
+            if self._only is None:
                 return None  # a file for each concept, and none for this one
             raise SourceFailed(
                 self.name, f"there is no file {path}; correct `path`, or let its program make it"
@@ -144,9 +147,9 @@ class FileSource(DeclaredSource):
         return self.asked(str(self._file(concept)), self._where.of(concept))
 
     async def check(self) -> str:
-        if self._path.names:
+        path = self._only
+        if path is None:
             return f"one file for each concept: {self._path.text}"
-        path = Path(self._path.text)
         read = await self.blocking(lambda: self._read(path))
         return f"{path}, {read[0].size_bytes if read else 0:,} bytes"
 

@@ -6,6 +6,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import Annotated, TypeVar
@@ -51,28 +52,37 @@ class LiveSource(DeclaredSource):
         self._where = Where(table.where)
 
     @abstractmethod
-    async def said(self, concept: Concept) -> object:
-        """The object, or what the function returns. Raises whatever the application raises."""
+    async def asking(self, concept: Concept) -> Callable[[], object]:
+        """What gives the object, or what the function returns. Raises whatever the application raises."""
 
     async def told(self, concept: Concept, *, now: datetime) -> Told:
         try:
-            said = await self.said(concept)
+            ask = await self.asking(concept)
+            if _is_async(getattr(ask, "func", ask)):  # which only makes a coroutine
+                said = ask()
+            else:
+                said = await self.blocking(lambda: self._looked(ask(), concept, now))
+                if isinstance(said, Told):
+                    return said
             if inspect.isawaitable(said):
                 said = await said
             if isinstance(said, AsyncIterator):
                 said = await _first(said, self.declared.fragments_max + 1)
-            looks = 1 if isinstance(said, Iterator) else LOOKS_MAX  # what was iterated over is not there again
-            return await self.blocking(lambda: _again(lambda: self._read(said, concept, now), looks=looks))
+            read = await self.blocking(lambda: self._looked(said, concept, now))
+            if isinstance(read, Told):
+                return read
+            raise SourceFailed(self.name, f"{self.place} gave a {type(read).__name__} that gives another; give rows")
         except (SourceFailed, TimeoutError):
             raise
         except Exception as error:  # code of the application may raise anything
             raise SourceFailed(self.name, f"{self.place} raised {type(error).__name__}: {error}") from error
 
-    async def called(self, function: Callable[..., object], *arguments: object, **named: object) -> object:
-        """What a function returns: at once where it only makes a coroutine, else from a thread."""
-        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            return function(*arguments, **named)
-        return await self.blocking(lambda: function(*arguments, **named))
+    def _looked(self, said: object, concept: Concept, now: datetime) -> object:
+        """What an object or an answer says; itself where that is waited for on the loop."""
+        if inspect.isawaitable(said) or isinstance(said, AsyncIterator):
+            return said
+        looks = 1 if isinstance(said, Iterator) else LOOKS_MAX  # what was iterated over is not there again
+        return _again(lambda: self._read(said, concept, now), looks=looks)
 
     def _read(self, said: object, concept: Concept, now: datetime) -> Told:
         most = self.declared.fragments_max
@@ -110,11 +120,11 @@ class MemorySource(LiveSource):
     def place(self) -> str:
         return " ".join(f"a live {type(thing).__qualname__}" for thing in self._things) or "nothing registered yet"
 
-    async def said(self, concept: Concept) -> object:
+    async def asking(self, concept: Concept) -> Callable[[], object]:
         if not self._things:
             raise SourceFailed(self.name, f"nothing is registered; call memory.register({self.name!r}, …)")
         thing = self._things[0]
-        return await self.called(thing, concept) if callable(thing) else thing
+        return partial(thing, concept) if callable(thing) else lambda: thing
 
     def explained(self, concept: Concept) -> Explained:
         return self.asked(self.place, self._where.of(concept))
@@ -139,8 +149,8 @@ class PythonSource(LiveSource):
     def place(self) -> str:
         return self.table.entry
 
-    async def said(self, concept: Concept) -> object:
-        return await self.called(await self._loaded(), concept, **self.table.arguments)
+    async def asking(self, concept: Concept) -> Callable[[], object]:
+        return partial(await self._loaded(), concept, **self.table.arguments)
 
     async def _loaded(self) -> Callable[..., object]:
         if self._function is None:
@@ -171,6 +181,10 @@ class PythonSource(LiveSource):
     async def check(self) -> str:
         await self._loaded()
         return f"{self.table.entry} is there"
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _rows(said: object, concept: Concept, *, name: str, is_row: bool) -> Iterator[Row | Fragment]:

@@ -60,6 +60,7 @@ class Template:
         self._add(text[at:])
         is_column = len(self._parts) == 1 and self._parts[0][0] and not _SPECIAL.match(self._parts[0][1])
         self.column = self._parts[0][1] if is_column else None  # of a template that is one column and nothing else
+        self.fixed = None if self.names else "".join(part for _, part in self._parts)  # of one without places
 
     def _add(self, text: str) -> None:
         if text:

@@ -116,6 +116,11 @@ class DeclaredSource(ABC):
     def name(self) -> str:
         return self.declared.name
 
+    @property
+    def limit_s(self) -> float:
+        """For how long it answers a question at most."""
+        return self.table.timeout_s
+
     async def blocking(self, work: Callable[[], R]) -> R:
         """What `work` returns, from a thread."""
         return await self.pool.run(self.name, work)
@@ -216,11 +221,18 @@ class Asking:
         return self._template.text
 
     @property
+    def fixed(self) -> str | None:
+        """The text, where it is the same for every concept."""
+        return self._template.fixed
+
+    @property
     def names(self) -> tuple[str, ...]:
         return self._template.names
 
     def of(self, concept: Concept, *, quoted: Callable[[str], str] = str) -> str:
         """The text for one concept."""
+        if self._template.column is not None and quoted is str:  # nearly always: one part, and nothing else
+            return as_text(getattr(concept, self._template.column))
         parts = {name: quoted(part) for name, part in parts_of(concept).items()}
         return as_text(self._template.filled(Row(parts, concept)))
 
