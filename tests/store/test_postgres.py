@@ -38,7 +38,7 @@ from mica.errors import (
 )
 from mica.model import RETRACTED, Appended, Context, Event, EventId, EventQuery, new_writer, writer_named
 from mica.settings import Settings
-from mica.store import postgres, postgres_query, postgres_server
+from mica.store import postgres_query, postgres_server, postgres_space
 from mica.store.postgres import PostgresStore, prepare
 from mica.store.postgres_append import CHUNK_EVENTS
 from mica.store.postgres_server import migrations, parse_address
@@ -49,7 +49,7 @@ from mica.testing.postgres import APP, LOCKED, OTHER, OWNER, STRANGER, Server
 from mica.testing.trails import build_trail
 from mica.trails import TrailQuery
 
-SCHEMA_FILE = Path(postgres.__file__).parent / "schema" / "postgres.sql"
+SCHEMA_FILE = Path(postgres_server.__file__).parent / "schema" / "postgres.sql"
 WALLED = {
     "writers", "names", "sessions", "contexts", "payloads", "keys", "events", "texts", "terms", "postings", "work",
     "crystals", "crystal_sources", "retractions",
@@ -686,7 +686,7 @@ async def test_no_read_scans_the_log(full: str, read: Callable[[PostgresStore], 
             await read(store)
 
         touched = 0
-        async with store._transaction(postgres.READ) as connection:
+        async with store._transaction(postgres_space.READ) as connection:
             for query, args in statements:
                 if query.strip().startswith("SELECT") and "make_month" not in query:
                     explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
@@ -722,7 +722,7 @@ async def test_an_append_is_on_disk_whatever_the_database_prefers(server: Server
     """K-48, TE-03: acknowledged means safe, also where an administrator turned synchronous commits off."""
     async with connected(server.dsn()) as connection:
         await connection.execute(f"ALTER ROLE {APP} SET synchronous_commit = off")
-        async with opened(server.address()) as store, store._transaction(postgres.WRITE) as transaction:
+        async with opened(server.address()) as store, store._transaction(postgres_space.WRITE) as transaction:
             assert await transaction.fetchval("SHOW synchronous_commit") == "on"
         await connection.execute(f"ALTER ROLE {APP} RESET synchronous_commit")
 
@@ -799,7 +799,7 @@ async def test_a_follower_misses_nothing_while_many_append(server: Server) -> No
 
 async def test_readers_go_on_while_another_appends(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-03, U-05: and who waits too long is told so."""
-    monkeypatch.setattr(postgres, "PATIENCE_S", 1)
+    monkeypatch.setattr(postgres_space, "PATIENCE_S", 1)
     async with opened(server.address()) as store, connected(server.dsn()) as other:
         await store.append([build(1)])
         await other.execute(f"BEGIN; SELECT FROM mica.spaces WHERE id = '{store.space}' FOR UPDATE")

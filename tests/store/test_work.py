@@ -282,18 +282,14 @@ async def test_work_of_another_space_is_out_of_sight(server: Server) -> None:
     await theirs.close()
 
 
-async def test_machines_whose_clocks_differ_do_not_take_each_others_work(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_machines_whose_clocks_differ_do_not_take_each_others_work(server: Server) -> None:
     """K-56: leases run by the server's clock; a machine that is days ahead sees no lease end earlier."""
-    address = server.address()
-    one, other = [await PostgresStore.open(address) for _ in range(2)]
+    address, ahead = server.address(), datetime.now(UTC) + timedelta(days=3)
+    one, other = await PostgresStore.open(address), await PostgresStore.open(address, clock=lambda: ahead)
     await one.plan("age", due_at=START_AT)
     claim = await one.claim(["age"], owner="behind", due_by=START_AT, lease=HOUR)
     assert claim is not None
 
-    ahead = datetime.now(UTC) + timedelta(days=3)
-    monkeypatch.setattr("mica.store.postgres.utc_now", lambda: ahead)
     assert await other.claim(["age"], owner="ahead", due_by=ahead, lease=HOUR) is None
 
     async def server_time() -> datetime:

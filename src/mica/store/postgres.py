@@ -1,26 +1,23 @@
 """The shared store: the spaces of many machines in one PostgreSQL, each behind row-level security.
 
-Every call is one transaction that names its space, so any connection will do, also one of a pooler in transaction
-mode. Reads see one snapshot. Appends lock the row of their space until the commit: positions have no gaps and become
-visible in their order, so a reader that remembers its position never steps over a late commit.
+Every call is one transaction. Reads see one snapshot. Appends lock the row of their space until the commit: positions
+have no gaps and become visible in their order, so a reader that remembers its position never steps over a late commit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
-from functools import partial, wraps
+from functools import partial
 from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mica.crystals import Crystal, CrystalQuery
-from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent, MicaError, StoreUnavailable, UnknownSpace
+from mica.errors import ClaimLost, DuplicateEvent, InvalidEvent
 from mica.model import (
     Appended,
     Claim,
@@ -45,7 +42,6 @@ from mica.model import (
     utc_now,
 )
 from mica.store import postgres_crystals, postgres_replies, postgres_texts, postgres_trails, postgres_work
-from mica.store.addresses import recall, remember_space
 from mica.store.encoding import CACHE_ENTRIES_MAX, Together
 from mica.store.postgres_append import (
     Draft,
@@ -58,30 +54,23 @@ from mica.store.postgres_append import (
     indexed,
 )
 from mica.store.postgres_crystals import Crystallizing
-from mica.store.postgres_listen import PostgresListener
 from mica.store.postgres_purge import TABLES, bury, keep_purge, outstanding
 from mica.store.postgres_query import AT_FOUND, AT_KEYS, AT_POSITIONS, HERE, latest
 from mica.store.postgres_read import POSITION_MAX, Reading
 from mica.store.postgres_server import (
-    CONNECT_S,
-    CONNECTIONS_MAX,
     FAILURES,
     LONG_S,
-    LOST,
     PATIENCE_S,
     Address,
     Connection,
     Pool,
     connect,
-    discard,
-    is_away,
-    may_be_repeated,
-    migrate,
     parse_address,
     translated,
 )
+from mica.store.postgres_space import READ, WRITE, PostgresSpace, reading
 from mica.store.postgres_verify import broken
-from mica.store.postgres_words import Words, read
+from mica.store.postgres_words import read
 from mica.store.protocol import (
     Sizes,
     unheard,
@@ -91,127 +80,22 @@ from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words
 from mica.trails import Lesson, Trail, TrailQuery
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-TRIES = 5  # of a transaction that was lost or undone; a deadlock may meet its rival again
-TRY_AGAIN_S = 0.05  # at random, so that rivals do not keep step
-MONTHS_AHEAD = 2  # made when a store is opened, so that appending hardly ever has to make one
 WRITERS_MAX = 10_000  # whose highest sequence is kept: a megabyte; an importer may have a writer for each transcript
 
-# One round trip. What is set ends with the transaction: the next one on this connection may be somebody else's.
-_BEGIN = """
-    BEGIN ISOLATION LEVEL {level};
-    SET LOCAL search_path = {schema}, pg_temp;
-    SET LOCAL statement_timeout = '{patience_s}s';
-    SET LOCAL idle_in_transaction_session_timeout = '{patience_s}s';
-    SET LOCAL jit = off;
-    SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
-    SELECT enter('{space}') WHERE '{space}' <> ''"""
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify('mica_{space}', '{last}')"
-READ = "REPEATABLE READ READ ONLY"
-WRITE = "READ COMMITTED READ WRITE"  # each statement sees what was committed before the lock was given
-
 _WRITER = f"(SELECT id FROM writers WHERE space = {HERE} AND name = $2)"
 
 
-def reading(
-    method: Callable[Concatenate[PostgresStore, Connection, P], Awaitable[R]],
-) -> Callable[Concatenate[PostgresStore, P], Coroutine[Any, Any, R]]:
-    """The method, given a connection in a transaction of its own with one snapshot; tried twice when that is lost."""
-
-    @wraps(method)
-    async def run(store: PostgresStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        async def once() -> R:
-            async with store._transaction(READ) as connection:
-                return await method(store, connection, *args, **kwargs)
-
-        return await store._patiently(once)
-
-    return run
-
-
-class PostgresStore:
+class PostgresStore(PostgresSpace):
     """A space on a server. Open it with `await PostgresStore.open(address)`."""
 
     def __init__(self, address: Address, pool: Pool, *, home: Path | None = None, clock: Clock = utc_now) -> None:
-        self._address = address
-        self._home = home
-        self._clock = clock
-        self._pool: Pool | None = pool
-        self._is_ready = False  # the schema was found in this version, and the space in it
-        self._must_exist = False  # the space: it is not made
-        self._readying = asyncio.Lock()
-        self._listener: PostgresListener | None = None
-        self._space = ""
-        self._number = 0  # by which rows name the space
-        self._words = Words(0)
+        super().__init__(address, pool, home=home, clock=clock)
         self._places: dict[EventId, Place] = {}  # of events that are stored
         self._tip = -1  # the last position when this store last appended
         self._highest: dict[WriterId, int] = {}  # and the highest sequences of some writers then
         self._outstanding: Outstanding | None = None  # unknown until something is written
-        self._generation = -1  # of the words that are remembered: a purge takes some away
-        self._months: set[date] = set()  # that have a partition
         self._appending = asyncio.Lock()  # one connection waits for the lock on the server, the others can read
-
-    @classmethod
-    async def open(
-        cls,
-        address: str,
-        *,
-        space: str = "main",
-        home: Path | None = None,
-        clock: Clock = utc_now,
-        must_exist: bool = False,
-    ) -> PostgresStore:
-        """The store at `postgresql://user@host/database?space=NAME`; `space` is the name where the address has none.
-
-        Below `home` is what waits on this machine while the server cannot be reached. A space that was opened from
-        there before is opened then, too; what is asked of it raises StoreUnavailable until the server is back. Raises
-        UnknownSpace for one that must exist and does not.
-        """
-        parsed = parse_address(address, space=space)
-        try:
-            store = cls(parsed, await connect(parsed), home=home, clock=clock)
-            store._must_exist = must_exist
-            try:
-                await store._get_ready()
-            except BaseException:
-                await store.close()
-                raise
-        except StoreUnavailable as error:
-            known = None if home is None or not is_away(error) else recall(home, parsed)
-            if known is None:
-                raise
-            store = cls(parsed, await connect(parsed, at_once=False), home=home, clock=clock)
-            store._space = known
-        return store
-
-    async def _get_ready(self) -> None:
-        """Find the schema and the space, and make what is missing; once, as soon as the server answers."""
-        async with self._readying:
-            if not self._is_ready:
-                await self._repeatedly(self._prepare)
-                await self._repeatedly(self._enter)
-                self._is_ready = True
-                if self._home is not None:
-                    await asyncio.to_thread(remember_space, self._home, self._address, self._space)
-
-    async def _prepare(self) -> None:
-        await migrate(self._pool_or_raise(), self._address)
-        await self._make_months(_months_from(self._clock().date(), MONTHS_AHEAD + 1))
-
-    @property
-    def space(self) -> str:
-        return self._space
-
-    @property
-    def location(self) -> str:
-        return str(self._address)
-
-    @property
-    def segments(self) -> Path | None:
-        return None if self._home is None else self._home / "segments" / self._space
 
     # -- Append -----------------------------------------------------------------------------------------------
 
@@ -357,12 +241,6 @@ class PostgresStore:
         return int(found)
 
     hears = False  # a process that is killed after its commit has notified nobody
-
-    def listen(self, ring: Callable[[], None]) -> Callable[[], None]:
-        self._pool_or_raise()
-        if self._listener is None:
-            self._listener = PostgresListener(self._address, self._space)
-        return self._listener.begin(ring)
 
     @reading
     async def chain(self, connection: Connection, correlation: str) -> list[Event]:
@@ -638,6 +516,11 @@ class PostgresStore:
     # -- Keep -------------------------------------------------------------------------------------------------
 
     @reading
+    async def names(self, connection: Connection) -> list[str]:
+        """The names of the spaces that this role may enter, in their order."""
+        return [row[0] for row in await connection.fetch("SELECT name FROM spaces ORDER BY name")]
+
+    @reading
     async def sizes(self, connection: Connection) -> Sizes:
         """As promised; the size is that of the whole schema, which the spaces share."""
         events, marks, contexts, payloads, size = await connection.fetchrow(
@@ -737,112 +620,6 @@ class PostgresStore:
                     await connection.execute(f"VACUUM {tables}", timeout=LONG_S)
         return [left] if is_owner else [f"{left}; its owner can run VACUUM in schema {self._address.schema}"]
 
-    async def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if self._listener is not None:
-            await self._listener.close()
-        if pool is not None:
-            # Shielded: a cancelled close must not leave connections open.
-            await asyncio.shield(_end(pool))
-
-    # -- Transactions -----------------------------------------------------------------------------------------
-
-    def _pool_or_raise(self) -> Pool:
-        if self._pool is None:
-            raise StoreUnavailable(f"the store {self._address} is closed; open it again")
-        return self._pool
-
-    @asynccontextmanager
-    async def _transaction(self, level: str, *, patience_s: int | None = None) -> AsyncIterator[Connection]:
-        begin = _BEGIN.format(
-            level=level, schema=self._address.schema, space=self._space, patience_s=patience_s or PATIENCE_S
-        )
-        with translated(self._address):
-            async with self._begun(begin) as connection:
-                try:
-                    yield connection
-                    if connection.is_in_transaction():
-                        await connection.execute("COMMIT")
-                except LOST:
-                    discard(connection)
-                    raise
-                except BaseException:
-                    if connection.is_in_transaction():
-                        with suppress(*LOST):
-                            await connection.execute("ROLLBACK")
-                    raise
-
-    @asynccontextmanager
-    async def _begun(self, begin: str) -> AsyncIterator[Connection]:
-        """A connection on which this was done. Those that died while nobody used them are left out."""
-        for spent in count():
-            async with self._pool_or_raise().acquire(timeout=PATIENCE_S) as connection:
-                try:
-                    await connection.execute(begin)
-                except LOST:
-                    discard(connection)
-                    if spent == CONNECTIONS_MAX:
-                        raise
-                else:
-                    yield connection
-                    return
-
-    async def _patiently(self, once: Callable[[], Awaitable[R]]) -> R:
-        """What `once` returns, in a space that was found."""
-        if not self._is_ready:
-            self._pool_or_raise()
-            await self._get_ready()
-        return await self._repeatedly(once)
-
-    async def _repeatedly(self, once: Callable[[], Awaitable[R]]) -> R:
-        """What `once` returns; done again when its transaction was lost or undone, because all we do is idempotent."""
-        for tried in range(1, TRIES + 1):
-            try:
-                return await once()
-            except MicaError as error:
-                if tried == TRIES or not may_be_repeated(error):
-                    raise
-                self._months.clear()
-            await asyncio.sleep(random.uniform(0, TRY_AGAIN_S) * tried)
-        raise AssertionError("the last try returns or raises")
-
-    @reading
-    async def names(self, connection: Connection) -> list[str]:
-        """The names of the spaces that this role may enter, in their order."""
-        return [row[0] for row in await connection.fetch("SELECT name FROM spaces ORDER BY name")]
-
-    async def _enter(self) -> None:
-        """Find or make the space."""
-        name = self._address.space
-        find = "SELECT number, id, generation FROM spaces WHERE name = $1"
-        async with self._transaction(WRITE) as connection:
-            row = await connection.fetchrow(find, name)
-            if row is None:
-                await connection.execute(
-                    "INSERT INTO spaces (id, name, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-                    new_writer(),
-                    name,
-                    microseconds(utc_now()),
-                )
-                row = await connection.fetchrow(find, name)
-                if row is not None and self._must_exist:
-                    raise UnknownSpace(self.location)  # undone with the transaction; one of another role shows so
-        if row is None:
-            raise StoreUnavailable(
-                f"the space {name!r} on {self._address.host} belongs to another role; name another with ?space=, or "
-                f"the owner of the schema hands it over: "
-                f"UPDATE {self._address.schema}.spaces SET role = '…' WHERE name = '{name}'"
-            )
-        self._number, self._space, self._generation = row
-        self._words = Words(self._number)
-
-    async def _make_months(self, wanted: Collection[date]) -> None:
-        """Make the partitions of these months, each named by its first day, unless they are there."""
-        if missing := sorted(set(wanted) - self._months):
-            async with self._transaction(WRITE) as connection:
-                await connection.execute("SELECT make_month(month) FROM unnest($1::date[]) AS month", missing)
-            self._months.update(missing)
-
     def _reads(self, connection: Connection) -> Reading:
         return Reading(connection, self._number, self._words)
 
@@ -870,16 +647,3 @@ async def _drafted(events: Sequence[Event], *known: Mapping[EventId, Place]) -> 
 
 def _months_of(events: Iterable[Event]) -> set[date]:
     return {date(year, month, 1) for year, month in {(event.at.year, event.at.month) for event in events}}
-
-
-def _months_from(day: date, count: int) -> list[date]:
-    """The first days of so many months, from the one of this day."""
-    first = day.year * 12 + day.month - 1
-    return [date(month // 12, month % 12 + 1, 1) for month in range(first, first + count)]
-
-
-async def _end(pool: Pool) -> None:
-    try:
-        await asyncio.wait_for(pool.close(), CONNECT_S)
-    except (TimeoutError, *LOST):
-        pool.terminate()  # somebody still holds a connection, or the server is gone
