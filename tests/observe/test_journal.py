@@ -35,7 +35,7 @@ from mica.observe import segment as segment_module
 from mica.observe.context import Here
 from mica.observe.journal import Journal
 from mica.observe.leftovers import Leftover, leftovers
-from mica.observe.segment import SUFFIX
+from mica.observe.segment import SUFFIX, UNNAMED
 from mica.settings import Settings
 
 
@@ -660,9 +660,51 @@ def test_a_flipped_bit_in_synced_data_is_told(tmp_path: Path) -> None:
 def test_a_file_that_was_never_used_is_removed(tmp_path: Path) -> None:
     path = written(tmp_path)
     (path.parent / f"ffff{SUFFIX}").write_bytes(b"\0" * 100_000)
-    (path.parent / f"fffe{SUFFIX}").write_bytes(b"")
+    (path.parent / f"fffe{UNNAMED}").write_bytes(b"")
     assert len(left(tmp_path)) == 50
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", [b"", b"Mica-seg", b"x" * 100_000])
+def test_a_file_that_has_become_no_segment_is_told_and_kept(tmp_path: Path, given: bytes) -> None:
+    """Nothing that was acknowledged is removed unread."""
+    path = written(tmp_path)
+    path.write_bytes(given)
+    [leftover] = leftovers(tmp_path)
+    leftover.close()
+    [kept] = tmp_path.rglob("*.damaged")
+    assert kept.read_bytes() == given
+    assert str(path) in leftover.damaged[0]
+
+
+def test_a_segment_whose_first_bytes_are_damaged_is_read_all_the_same(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    body = path.read_bytes()
+    path.write_bytes(b"M" + body[1:])
+    [leftover] = leftovers(tmp_path)
+    assert len(drained(leftover)) == 50
+    assert "first bytes" in leftover.damaged[0]
+    leftover.close()
+    assert len(list(tmp_path.rglob("*.damaged"))) == 1
+
+
+def test_a_damaged_frame_of_a_dead_writer_hides_no_other(tmp_path: Path) -> None:
+    """TB-11: its place is told, with its bytes, and everything behind it is stored."""
+    path = written(tmp_path)
+    body = bytearray(path.read_bytes())
+    at = body.index(b"step", body.index(b"step") + 300)
+    body[at - 3 : at + 4] = b"\xc1" * 7  # no MessagePack begins so
+    path.write_bytes(body)
+
+    [leftover] = leftovers(tmp_path)
+    events = drained(leftover)
+    leftover.close()
+
+    [refused] = [number for number, event in enumerate(events) if event.name == "event.refused"]
+    assert [event.data["n"] for event in events if event.name == "step"] == [n for n in range(50) if n != refused]
+    assert "c1c1c1" in str(events[refused].data["frame"])
+    assert any(f"frame {refused + 1} is damaged" in problem for problem in leftover.damaged)
+    assert len(list(tmp_path.rglob("*.damaged"))) == 1
 
 
 def test_a_segment_of_another_version_is_refused_and_kept(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from mica.errors import StoreUnavailable
-from mica.observe.segment import SUFFIX, UNREADABLE, Batch, Segment, Stretch, load_segment
+from mica.model import REFUSED
+from mica.observe.segment import SUFFIX, UNNAMED, UNREADABLE, Batch, Segment, Stretch, load_segment
 
 LOCK = "lock"
 DAMAGED = ".damaged"
@@ -81,6 +82,9 @@ class Leftover:
         self.damaged: list[str] = []
         self._segments: list[Segment] = []
         self._spoiled: set[Path] = set()  # kept under another name when all that can be read is stored
+        self._salvaging: set[Segment] = set()  # where a frame was found that cannot be read
+        for path in home.path.glob(f"*{UNNAMED}"):
+            path.unlink(missing_ok=True)  # its writer was killed before anything could be in it
         for path in sorted(home.path.glob(f"*{SUFFIX}")):
             self._take(path)
 
@@ -113,11 +117,14 @@ class Leftover:
     def batch(self, limit: int) -> Batch | None:
         """The next events for the store; None when all of them are there."""
         for segment in self._segments:
-            while segment.folded < segment.count:
-                try:
+            try:
+                if segment.folded < segment.count and segment not in self._salvaging:
                     return segment.batch(limit, segment.count)
-                except UNREADABLE:
-                    self._spoil(segment, segment.cut())
+            except UNREADABLE:
+                self._salvaging.add(segment)
+                self._spoil(segment, segment.cut())
+            if segment.folded < segment.count:
+                return segment.salvaged(limit, segment.count)
         return None
 
     def stored(self, batch: Batch) -> None:
@@ -163,7 +170,11 @@ def has_others(folder: Path, *, known: Collection[str]) -> bool:
 def damaged_in(folder: Path | None) -> list[str]:
     """What lies in a folder under another name because it could not be read whole."""
     found = sorted(folder.rglob(f"*{SUFFIX}{DAMAGED}")) if folder is not None and folder.is_dir() else []
-    return [f"{path} was damaged; what was whole in it is stored, look at it and remove it" for path in found]
+    return [
+        f"{path} was damaged; what can be read of it is stored, and in place of a frame that cannot, an event named"
+        f" {REFUSED} where others come behind it; look at it and remove it"
+        for path in found
+    ]
 
 
 def closed_in(folder: Path | None) -> list[str]:

@@ -51,7 +51,7 @@ HEADER_BYTES = 4_096  # one page, so that the spine is aligned
 SCOPE_SHIFT = 32
 END_MASK = 2**32 - 1  # offsets have 32 bits: a segment is smaller than 4 GiB
 ERROR, ORIGIN_SHIFT, ORIGIN_MASK, MICROSECONDS = 1, 1, 7, 64  # flags: it failed; who said it; its time is far away
-SUFFIX = ".segment"
+SUFFIX, UNNAMED = ".segment", ".unnamed"  # the other while it is made
 UNREADABLE = (ValueError, KeyError, RecursionError)  # what reading a damaged frame raises
 POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14, which Python does not name yet
 READ_FRAMES = 1_024  # decoded in one call, which holds the interpreter for a fraction of a millisecond
@@ -394,21 +394,30 @@ class Segment:
         ):
             outside = (i for i, (start, end) in enumerate(pairwise(ends)) if not start < end <= self.size_bytes)
             self.count = next(outside, self.count)
-            problem = f"frame {self.count} is damaged: it ends outside of the segment"
+            problem = f"frame {self.count} is damaged: it ends outside of the segment; no frame from there on is stored"
+        if self.area[: len(MAGIC)] != MAGIC:
+            problem = problem or "its first bytes are damaged"
         marks = [mark for slot in _MARKS_AT if (mark := _MARK.unpack_from(self.area, slot))[0]]
         if marks and not any(count <= self.count and self._holds(end, checksum) for count, end, checksum in marks):
             problem = problem or "what was synced does not have the checksum of that moment"
         return problem
 
     def cut(self) -> str:
-        """Let the segment end before the first damaged frame that is not folded. Returns what is wrong with that."""
+        """Let the segment end behind the last frame that can be read. Returns which of those before cannot, and why."""
+        damaged: dict[int, Exception] = {}
         for index in range(self.folded, self.count):
             try:
                 self.read(index, index + 1)
             except UNREADABLE as error:
-                self.count = index
-                return f"frame {index} is damaged: {error}"
-        raise AssertionError(f"{self.path} has no damaged frame")
+                damaged[index] = error
+        last, first = self.count, next(iter(damaged))
+        while last - 1 in damaged:
+            last -= 1
+        self.count, torn = last, self.count - last
+        told = f"frame {first} is damaged: {damaged[first]}"
+        if inside := len(damaged) - torn:
+            told += f"; in place of {inside:,} damaged frames events named {REFUSED} are stored, with their bytes"
+        return f"{told}; the last {torn:,} frames are damaged, and not stored" if torn else told
 
     def _holds(self, end: int, checksum: int) -> bool:
         return crc32(self.area[self.heap_at : min(end, self.size_bytes)]) == checksum
@@ -442,22 +451,27 @@ class Stretch(NamedTuple):
 
 
 def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: int, heap_bytes: int) -> Segment:
-    """A new segment. The magic is written last: a file without it was never used."""
+    """A new segment. It gets its name when it is whole: a file with such a name that is no segment is damaged."""
     size = HEADER_BYTES + 8 * capacity + heap_bytes
+    header = _HEADER.pack(MAGIC, VERSION, capacity, base, writer.encode())
     if folder is None:
         area, descriptor, path = mmap.mmap(-1, size), -1, None
+        area[: len(header)] = header
     else:
         path = folder / f"{base:016x}{SUFFIX}"
+        unnamed = path.with_suffix(UNNAMED)
         try:
-            path.unlink(missing_ok=True)  # of an attempt that was interrupted: nothing is in it
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            unnamed.unlink(missing_ok=True)  # of an attempt that was interrupted: nothing is in it
+            descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a bus error inside emit
                 area = mmap.mmap(descriptor, size)
                 os.pwrite(descriptor, _ZEROS[: size - heap_bytes], 0)  # its pages are there before they are touched
+                area[: len(header)] = header
+                unnamed.rename(path)
             except BaseException:
                 os.close(descriptor)
-                path.unlink(missing_ok=True)
+                unnamed.unlink(missing_ok=True)
                 raise
         except OSError as error:
             if error.errno == errno.ENOSPC:
@@ -466,27 +480,25 @@ def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: 
             reason = f"cannot make a segment in {folder}: {error.strerror}; the event was not taken"
             raise StoreUnavailable(reason) from error
     area.madvise(mmap.MADV_RANDOM)  # or the first touch of a page reads many that are to be written, from nowhere
-    header = _HEADER.pack(MAGIC, VERSION, capacity, base, writer.encode())
-    area[len(MAGIC) : len(header)] = header[len(MAGIC) :]
-    area[: len(MAGIC)] = MAGIC
     return Segment(area, descriptor, path)
 
 
 def load_segment(path: Path) -> Segment | None:
-    """A segment that another process left; None when it was never used.
+    """A segment that another process left; None when power was lost before anything of it came to the disk.
 
     Raises StoreUnavailable for another version, and OSError or ValueError when it is no segment at all.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        if os.fstat(descriptor).st_size < HEADER_BYTES:
-            os.close(descriptor)
-            return None
+        if (size := os.fstat(descriptor).st_size) < HEADER_BYTES:
+            raise ValueError(f"it has {size:,} bytes, and a segment begins with {HEADER_BYTES:,}")
         area = mmap.mmap(descriptor, 0)
-        magic, version, capacity, _, _ = _HEADER.unpack_from(area)
-        if magic != MAGIC:
+        if not any(area[: HEADER_BYTES + 8]):  # no frame was committed either
             os.close(descriptor)
             return None
+        magic, version, capacity, base, _ = _HEADER.unpack_from(area)
+        if magic != MAGIC and path.name != f"{base:016x}{SUFFIX}":
+            raise ValueError(f"it begins with {magic!r}, and a segment with {MAGIC!r}")
         if version != VERSION:
             raise StoreUnavailable(f"segment {path} has version {version}, this mica knows {VERSION}; upgrade mica")
         if HEADER_BYTES + 8 * capacity > len(area):
