@@ -558,6 +558,11 @@ BREAKAGES = {
     "INSERT INTO {0}.texts SELECT space, 99, session, at, length, is_mark FROM {0}.texts": (
         "the index names position 99, where no event is; `mica rebuild` mends it"
     ),
+    "UPDATE {0}.postings SET count = 9": "is not indexed as it is stored; `mica rebuild` mends it",
+    "DELETE FROM {0}.postings WHERE term = (SELECT min(term) FROM {0}.postings)": "is not indexed as it is stored",
+    "DELETE FROM {0}.terms WHERE id = (SELECT min(term) FROM {0}.postings)": "is not indexed as it is stored",
+    "INSERT INTO {0}.postings SELECT space, term, 2, count FROM {0}.postings": f"event {build(2).id} is not indexed as",
+    "INSERT INTO {0}.postings SELECT space, term, 98, count FROM {0}.postings": "the index names position 98",
     "UPDATE {0}.contexts SET agent = 'b'": "does not have the content that its digest names",
     "UPDATE {0}.payloads SET body = (SELECT body FROM {0}.payloads ORDER BY body LIMIT 1)": (
         "does not have the content that its digest names"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 
 from mica.crystals import (
@@ -287,5 +288,5 @@ async def kept(reads: Reading) -> Rows:
         [CrystalRow(position, level, period.decode(), *rest) for position, level, period, *rest in crystals],
         [SourceRow(*row) for row in sources],
         [identifier for (identifier,) in retracted],
-        [position for (position,) in marks],
+        array("q", (position for (position,) in marks)),
     )

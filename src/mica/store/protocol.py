@@ -407,36 +407,50 @@ def grouped(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[in
 
 
 def broken_lineage(events: Iterable[Event], parents: Collection[str] | None = None) -> list[str]:
-    """One sentence for every event whose parent is missing or does not fit.
+    """One sentence for every event whose parent is missing or does not fit."""
+    lineage = Lineage(parents)
+    lineage.add(events)
+    return lineage.broken()
+
+
+class Lineage:
+    """Whether the parents of a log's events are there and fit. Events are added in the order of the log.
 
     Of a long log only the `parents` are remembered, where somebody knows which events are some.
     """
-    refs: dict[str, Ref] = {}
-    early: list[Event] = []  # children that came before their parents
-    problems: list[tuple[int, str]] = []
 
-    def check(event: Event, parent: Ref | None) -> None:
+    def __init__(self, parents: Collection[str] | None = None) -> None:
+        self._parents = parents
+        self._refs: dict[str, Ref] = {}
+        self._early: list[Event] = []  # children that came before their parents
+        self._problems: list[tuple[int, str]] = []
+
+    def add(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if self._parents is None or event.id in self._parents:
+                self._refs[event.id] = event.ref
+            if event.parent_id is None or event.parent_id in self._refs:
+                self._check(event, None if event.parent_id is None else self._refs[event.parent_id])
+            else:
+                self._early.append(msgspec.structs.replace(event, body=b""))
+
+    def broken(self) -> list[str]:
+        """One sentence for every event whose parent is missing or does not fit, when all were added."""
+        for event in self._early:
+            if event.parent_id not in self._refs:
+                missing = (
+                    f"event {event.id} (position {event.position}) names a parent that is not here: {event.parent_id}; "
+                )
+                missing += "`mica events import` of the log that holds it makes it whole"
+                self._problems.append((event.position or 0, missing))
+            self._check(event, self._refs.get(event.parent_id or ""))
+        return [told for _, told in sorted(self._problems, key=itemgetter(0))]
+
+    def _check(self, event: Event, parent: Ref | None) -> None:
         try:
             check_lineage(event, parent)
         except InvalidEvent as error:
-            problems.append((event.position or 0, str(error)))
-
-    for event in events:
-        if parents is None or event.id in parents:
-            refs[event.id] = event.ref
-        if event.parent_id is None or event.parent_id in refs:
-            check(event, None if event.parent_id is None else refs[event.parent_id])
-        else:
-            early.append(msgspec.structs.replace(event, body=b""))
-    for event in early:
-        if event.parent_id not in refs:
-            missing = (
-                f"event {event.id} (position {event.position}) names a parent that is not here: {event.parent_id}; "
-            )
-            missing += "`mica events import` of the log that holds it makes it whole"
-            problems.append((event.position or 0, missing))
-        check(event, refs.get(event.parent_id or ""))
-    return [told for _, told in sorted(problems, key=itemgetter(0))]
+            self._problems.append((event.position or 0, str(error)))
 
 
 def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[int, dict[str, int]]) -> list[str]:
@@ -444,13 +458,21 @@ def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[i
 
     The index has lengths and counts of terms by position; those of these events are taken out of it.
     """
-    problems = []
-    for event in events:
-        text, position = searchable_text(event), event.position or 0
-        expected = (None, {}) if text is None else (len(words(text)), dict(Counter(terms(text))))
-        if (lengths.pop(position, None), counts.pop(position, {})) != expected:
-            problems.append(f"event {event.id} is not indexed as it is stored; `mica rebuild` mends it")
-    return problems
+    return [
+        stale_text(event)
+        for event in events
+        if (lengths.pop(event.position or 0, None), counts.pop(event.position or 0, {})) != indexed(event)
+    ]
+
+
+def indexed(event: Event) -> tuple[int | None, dict[str, int]]:
+    """What an index should hold of an event: how many words its text has, and how often each term."""
+    text = searchable_text(event)
+    return (None, {}) if text is None else (len(words(text)), dict(Counter(terms(text))))
+
+
+def stale_text(event: Event) -> str:
+    return f"event {event.id} is not indexed as it is stored; `mica rebuild` mends it"
 
 
 def orphaned_texts(positions: Iterable[int]) -> list[str]:
