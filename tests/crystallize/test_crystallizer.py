@@ -534,6 +534,31 @@ async def test_a_late_mark_reaches_its_epoch(memory: mica.Memory, clock: HandClo
     assert await memory.verify() == []
 
 
+async def test_an_epoch_keeps_a_week_of_which_a_mark_is_retracted(memory: mica.Memory, clock: HandClock) -> None:
+    """B-11, K-20: also one that no milestone has ended; the revised week belongs to the same epoch, and to no other."""
+    refs: list[mica.Ref] = []
+    for week in range(2):
+        for day, says in enumerate((SAID, OTHER)):
+            clock.at = MONDAY + timedelta(weeks=week, days=day)
+            refs += observe(memory, clock, f"week {week} day {day}", says=says)
+    clock.at = MONDAY + timedelta(weeks=2)
+    await memory.crystallize(level="epoch", label="beginnings")
+    [epoch] = await memory.crystals(level="epoch")
+    assert epoch.marks == 24
+
+    await memory.retract(refs[1].id, reason="wrong")
+    await memory.auto_crystallize()
+
+    [again] = await memory.crystals(level="epoch")
+    assert (again.marks, again.period, again.label, again.supersedes) == (23, epoch.period, "beginnings", (epoch.id,))
+    assert [week.period for week in await memory.expand(again.id) if isinstance(week, mica.Crystal)] == [
+        "week:2026-W45",
+        "week:2026-W46",
+    ]
+    assert await memory.crystallize(level="epoch") == []
+    assert await memory.verify() == []
+
+
 # -- The scheduler --------------------------------------------------------------------------------------------
 
 

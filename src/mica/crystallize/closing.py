@@ -177,15 +177,23 @@ def epochs(
     *,
     now: datetime,
     calendar: Calendar,
+    homes: Mapping[str, str] | None = None,
     label: str | None = None,
     forced: bool = False,
 ) -> Iterator[Closing[Crystal] | Waiting]:
     """What is to be made of week crystals that no epoch covers: a milestone ends an epoch and opens the next.
 
-    `live` are crystals of epochs, by period. An epoch is not named after its milestone: the words stay the mark's own.
+    `live` are crystals of epochs, by period. `homes` says which of them rested on a week: its new revision goes there,
+    however that epoch was ended. An epoch is not named after its milestone: the words stay the mark's own.
     """
-    left = sorted(crystals, key=lambda crystal: crystal.end_at)
     known = live or {}
+    left: list[Crystal] = []
+    returning: defaultdict[str, list[Crystal]] = defaultdict(list)
+    for crystal in sorted(crystals, key=lambda crystal: crystal.end_at):
+        home = (homes or {}).get(crystal.period)
+        (left if home is None else returning[home]).append(crystal)
+    for period, group in returning.items():
+        yield _epoch(period, group, known, known[period].label)
     for milestone in _in_order(milestones):
         taken = [crystal for crystal in left if crystal.start_at < milestone.at]
         if taken and calendar.is_week_over(calendar.day(milestone.at), now):

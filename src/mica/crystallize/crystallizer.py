@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, TypeAlias, cast
 
@@ -264,6 +264,7 @@ class Crystallizer:
                     live,
                     now=now,
                     calendar=self._calendar,
+                    homes=await self._homes(hierarchy, live.values()),
                     label=request.label,
                     forced=request.is_forced,
                 )
@@ -368,6 +369,16 @@ class Crystallizer:
         level = LEVELS[LEVELS.index(closing.level) - 1]
         live = await self._store.crystals(CrystalQuery(level=level, limit=None))
         return {crystal.id: crystal for crystal in live if crystal.id in wanted}
+
+    async def _homes(self, weeks: Collection[Crystal], epochs: Iterable[Crystal]) -> dict[str, str]:
+        """The period of the epoch that rests on an earlier revision of a week, by the period of the week."""
+        if not weeks:
+            return {}
+        homes: dict[str, str] = {}
+        for epoch in epochs:
+            beneath = await self._store.events_of(epoch.sources)
+            homes |= {crystal_of(event).period: epoch.period for event in beneath if event.name == CRYSTAL}
+        return homes
 
     async def _milestones(self, crystals: Sequence[Crystal]) -> list[Mark]:
         if not crystals:
