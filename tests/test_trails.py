@@ -172,6 +172,8 @@ def test_preference_is_per_agent() -> None:
         runs=8, successes=6, failures=2, agents={"scout": Figures(runs=4, successes=4), "smith": Figures(runs=4)}
     )
     assert trust(shared, GATES, agent="scout") > trust(shared, GATES)
+    even = trail(runs=9, successes=8, failures=1, agents={"ada": Figures(runs=2, successes=1, failures=1)})
+    assert trust(even, GATES, agent="ada") == bound(1, 1, GATES) < trust(even, GATES)
     assert trust(shared, GATES, agent="smith") == trust(shared, GATES, agent="nobody") == trust(shared, GATES)
 
 
@@ -216,4 +218,5 @@ def test_a_name_that_no_command_could_have_is_refused(slug: str) -> None:
 def test_a_name_may_be_given_as_the_command() -> None:
     """A-10: `nav:<slug>` is the name."""
     assert check_slug("/nav:fix-login") == "fix-login"
+    assert check_slug("a" * 60) == "a" * 60
     assert trail().name == "nav:fix-login"

@@ -14,11 +14,11 @@ from mica.crystallize import mining
 from mica.crystallize.mining import Found, generalised, merged, mined, normalised, similarity
 from mica.crystallize.ranges import BLOCKS_MAX, blocks
 from mica.crystallize.shapes import shape_of, slug_of, verb_class
-from mica.crystallize.trails import ending_of, learned
+from mica.crystallize.trails import describe, ending_of, learned
 from mica.model import EventId, event_id
 from mica.settings import TrailSettings
 from mica.testing.builders import START_AT, WRITER, build
-from mica.trails import CREATED, CRYSTALLIZED, MEASURED, RENAMED, SUSPENDED, USED, key_of, resolve, seen
+from mica.trails import CREATED, CRYSTALLIZED, MEASURED, RENAMED, SUSPENDED, USED, Figures, key_of, resolve, seen
 from mica.walks import Outcome, Step, Walk
 
 GATES = TrailSettings()
@@ -77,11 +77,14 @@ def test_what_walks_have_in_common_is_a_trail() -> None:
     assert trail.paths == ("auth.py", "session.py")
     assert (trail.runs, trail.successes, trail.failures, trail.sessions) == (3, 1, 1, 3)
     assert trail.walks == tuple(each.id for each in walks)
-    assert {agent: figures.runs for agent, figures in trail.agents.items()} == {"scout": 2, "smith": 1}
+    assert trail.agents == {"scout": Figures(runs=2, successes=1), "smith": Figures(runs=1, failures=1)}
     assert (trail.first_at, trail.last_at) == (walks[0].ended_at, walks[2].ended_at)
     assert trail.shape == "fix-login"
     assert "login" in dict(trail.words)
+    assert 0.999 < sum(dict(trail.words).values()) < 1.001, "shares of a whole"
     assert trail.tokens == 200
+    assert trail.description == "Where fix tasks about login went: 2 files, beginning with auth.py"
+    assert describe("fix", [read("a.py", (1, 9)), read("a.py", (20, 29))]).endswith("1 file, beginning with a.py")
 
 
 def test_each_run_counts_once_from_the_first_on() -> None:
@@ -244,6 +247,8 @@ def test_what_a_person_named_stays_as_it_was_named() -> None:
 
     (trail,) = learned(walks, told, gates=GATES)
     assert (trail.slug, trail.version, trail.by, trail.runs) == ("login", 1, "user", 2)
+    (again,) = learned([*walks, walk(3, ["session.py", "auth.py"])], told, gates=GATES)
+    assert (again.key, resolve(key_of(["session.py", "auth.py"]), [again])) == (trail.key, again)
 
     told.append(build(51, RENAMED, {"key": trail.key, "slug": "sign-in"}))
     told.append(build(52, SUSPENDED, {"key": trail.key, "reason": "moved"}))

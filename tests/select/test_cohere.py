@@ -123,6 +123,7 @@ def test_a_contradiction_lowers_coherence_and_a_lone_source_is_not_sure() -> Non
     contradicted = account(said("database", 1), said("file", 1), said("live", 2)).coherence
 
     assert alone == pytest.approx(0.75)
+    assert account(said("database", 1), said("database", 2)).coherence == pytest.approx(0.5), "at odds with itself"
     assert agreeing == 1.0
     assert contradicted is not None
     assert contradicted < 1.0
@@ -163,6 +164,15 @@ def test_nothing_else_is_blended(other: Fragment) -> None:
 
     assert [each.value for each in found.fragments] == [1]
     assert len(found.conflicts) == 1
+
+
+def test_estimates_of_one_source_or_of_one_number_are_no_blend() -> None:
+    """K-22: a source that says two numbers has one that is best, and two that say the same say it."""
+    twice = account(said("database", 1, estimate=True, age_h=1), said("database", 3, estimate=True, age_h=2))
+    same = account(said("database", 1, estimate=True), said("file", 1, estimate=True))
+
+    assert [(each.value, each.blended) for each in (*twice.fragments, *same.fragments)] == [(1, ()), (1, ())]
+    assert [(each.value, each.reason) for each in twice.conflicts] == [(3, "older")]
 
 
 # -- What is shown -------------------------------------------------------------------------------------------------

@@ -62,8 +62,9 @@ class Shelf:
             session_length=sum(self.lengths[other] for other in session),
         )
 
-    def search(self, query: str, *, limit: int = 200, now: datetime = NOW) -> list[Hit]:
+    def search(self, query: str, *, limit: int = 200, now: datetime = NOW, learned: str = "") -> list[Hit]:
         asked = parse(query, now=now, speakers=self.speakers)
+        asked = msgspec.structs.replace(asked, learned=parse(learned, now=now).terms)
         postings = self.postings(asked.wanted)
         return rank(asked, self.texts(shortlist(asked, postings, limit=limit)), postings)
 
@@ -391,11 +392,12 @@ def test_the_order_of_the_texts_does_not_matter(history: list[Mark], query: str,
     assert rank(asked, shuffled, postings) == rank(asked, texts, postings)
 
 
-@given(histories(), QUERIES)
-def test_scores_are_finite_positive_and_explained_by_their_parts(history: list[Mark], query: str) -> None:
-    for hit in Shelf(history).search(query):
-        added = sum(hit.parts[name] for name in ("own", "neighbours", "session"))
-        factors = math.prod(value for name, value in hit.parts.items() if name not in {"own", "neighbours", "session"})
+@given(histories(), QUERIES, QUERIES)
+def test_scores_are_finite_positive_and_explained_by_their_parts(history: list[Mark], query: str, learned: str) -> None:
+    for hit in Shelf(history).search(query, learned=learned):
+        summands = {"own", "learned", "neighbours", "session"}
+        added = sum(value for name, value in hit.parts.items() if name in summands)
+        factors = math.prod(value for name, value in hit.parts.items() if name not in summands)
         assert math.isfinite(hit.score)
         assert hit.score > 0
         assert hit.score == pytest.approx(added * factors)
