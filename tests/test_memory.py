@@ -29,7 +29,7 @@ from mica.errors import (
 )
 from mica.inject import render
 from mica.memory import LATEST_SHARE
-from mica.model import Appended, Event, Passage, new_writer, split_id
+from mica.model import Appended, Event, Passage, new_writer, split_id, split_ids
 from mica.observe import folding, journal
 from mica.select import rank
 from mica.select.gather import COLLECT_SHARE
@@ -394,6 +394,15 @@ async def test_ids_of_one_memory_sort_in_the_order_of_emitting(memory: Memory) -
     """K-47"""
     identifiers = [memory.emit("step").id for _ in range(300)]
     assert identifiers == sorted(identifiers)
+
+
+def test_ids_are_read_alike_one_by_one_and_together() -> None:
+    identifiers = [f"{new_writer()}-{sequence:016x}" for sequence in (0, 1, 2**63 - 1)]
+
+    assert split_ids(identifiers) == [split_id(identifier) for identifier in identifiers]
+    for wrong in ("", identifiers[0].upper(), identifiers[0] + "0", identifiers[2].replace("-7", "-8")):
+        with pytest.raises(InvalidEvent, match="is not an event id"):
+            split_ids([*identifiers, wrong])
 
 
 async def test_a_chain_is_everything_of_one_correlation(memory: Memory) -> None:

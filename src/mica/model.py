@@ -98,6 +98,15 @@ def split_id(identifier: str) -> tuple[WriterId, int]:
     return WriterId(match[1]), int(match[2], 16)
 
 
+def split_ids(identifiers: Iterable[str]) -> list[tuple[WriterId, int]]:
+    """The same for ids that nobody will ask for again: in half the time, because none is remembered."""
+    found = []
+    for identifier in identifiers:
+        match = _EVENT_ID.fullmatch(str(identifier))
+        found.append(split_id(identifier) if match is None else (WriterId(match[1]), int(match[2], 16)))
+    return found
+
+
 def is_id(text: str) -> bool:
     """Whether this is the id of some event."""
     return _EVENT_ID.fullmatch(text) is not None

@@ -325,6 +325,11 @@ _READERS: dict[str, Callable[[Event], object]] = {
 def check_event(event: Event, parent: Placed | None) -> None:
     """Raise InvalidEvent when the event is not whole or its known parent does not fit."""
     split_id(event.id)
+    check_content(event, parent)
+
+
+def check_content(event: Event, parent: Placed | None) -> None:
+    """As `check_event`, for one whose id was read already."""
     if parent is None:  # else its root is the parent's, as is checked below, and its parent has been found by its id
         if event.root_id != event.id:
             split_id(event.root_id)

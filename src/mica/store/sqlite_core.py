@@ -45,7 +45,7 @@ from mica.model import (
     microseconds,
     new_writer,
     searchable_text,
-    split_id,
+    split_ids,
     utc_now,
 )
 from mica.store import sqlite_crystals, sqlite_query, sqlite_replies, sqlite_texts, sqlite_trails, sqlite_work
@@ -63,7 +63,7 @@ from mica.store.encoding import (
 from mica.store.protocol import (
     Sizes,
     broken_lineage,
-    check_event,
+    check_content,
     grouped,
     missing_positions,
     unheard,
@@ -145,16 +145,19 @@ class SqliteCore:
         places: dict[EventId, Place] = {}
         parents: list[Place | None] = []
         with self._writing():
-            keys = [split_id(event.id) for event in events]
+            keys = split_ids(event.id for event in events)
             known = self._known(keys)
             writers = self._words.numbers["writers"]  # those of these events among them
             first = self.last_position() + 1
+            applied = (
+                None if self._outstanding.latest is None else self._outstanding.applied
+            )  # mostly nothing is purged
             for event, (writer, sequence) in zip(events, keys, strict=True):
                 identifier, above = event.id, event.parent_id
                 parent = None if above is None else places.get(above) or self._place(above)
-                check_event(event, parent)
+                check_content(event, parent)
                 if identifier not in known and identifier not in fresh:
-                    fresh[identifier] = kept = self._outstanding.applied(event)
+                    fresh[identifier] = kept = event if applied is None else applied(event)
                     number = writers.get(writer) or self._words.number("writers", writer)
                     places[identifier] = self._new_place(kept, (number, sequence), parent)
                     parents.append(parent)
