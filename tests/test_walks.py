@@ -8,7 +8,8 @@ import pytest
 
 import mica
 from mica.model import EventQuery
-from mica.walks import OUTCOME, WALKED, step_of, walks_of
+from mica.testing import build
+from mica.walks import OUTCOME, WALKED, latest_directory, step_of, walks_of
 
 FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
 
@@ -67,6 +68,34 @@ async def test_what_is_no_access_to_a_file_is_no_step(tmp_path: Path) -> None:
         memory.emit("shell.run", {"path": "auth.py"})
         assert [step_of(event) for event in await memory.events()] == [None, None, None]
         assert walks_of(await memory.events()) == []
+
+
+def test_a_command_begins_a_walk_by_its_text_or_its_name() -> None:
+    said = build(1, "command.run", {"name": "review", "text": "/review auth"})
+    bare = build(2, "command.run", {"name": "compact"})
+
+    assert [walk.prompt for walk in walks_of([said, bare])] == ["/review auth", "/compact"]
+
+
+@pytest.mark.parametrize("value", [True, "90", 9.5, None])
+def test_what_is_no_number_costs_nothing_that_is_known(value: object) -> None:
+    step = step_of(build(1, "file.read", {"path": "auth.py", "tokens": value, "start_line": value}))
+
+    assert step is not None
+    assert (step.tokens, step.start_line) == (None, None)
+
+
+def test_the_latest_directory_is_that_of_the_last_session_that_names_one_and_is_there(tmp_path: Path) -> None:
+    folder, other = tmp_path / "shop", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    first, last = (build(n, "session.started", {"cwd": str(path)}) for n, path in ((1, other), (2, folder)))
+    nameless, elsewhere = build(3, "session.started", {"cwd": 7}), build(4, "shell.run", {"cwd": str(other)})
+
+    assert latest_directory([first, last, nameless, elsewhere]) == folder
+    assert latest_directory([nameless, elsewhere]) is None
+    assert latest_directory([first, build(5, "session.started", {"cwd": str(tmp_path / "gone")})]) is None
+    assert latest_directory([build(6, "session.started", {"cwd": "."})]) is None
 
 
 async def test_a_workflow_reports_its_files_by_one_call(memory: mica.Memory) -> None:
