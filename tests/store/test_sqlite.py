@@ -694,6 +694,39 @@ def test_what_append_acknowledged_survives_a_kill(tmp_path: Path, after: int) ->
     core.close()
 
 
+REBUILDING = """
+import sys
+from pathlib import Path
+from mica.store.sqlite_core import SqliteCore
+SqliteCore(Path(sys.argv[1])).rebuild(on_progress=lambda count: (print(count, flush=True), sys.stdin.readline()))
+"""
+
+
+def test_a_rebuild_that_is_killed_never_was(tmp_path: Path) -> None:
+    """TE-07: everything is found as before, and the next rebuild begins anew."""
+    path = tmp_path / "space.db"
+    core = SqliteCore(path)
+    events = [build(number, "mark", {"text": f"cookie {number}"}) for number in range(2 * encoding.READ_ROWS)]
+    core.append(events)
+    process = subprocess.Popen(
+        [sys.executable, "-c", REBUILDING, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) == encoding.READ_ROWS  # it has begun, and waits to go on
+
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+
+    assert core.verify() == []
+    assert core.postings(["cooki"], limit=1).marks == len(events)
+    assert core.rebuild() == len(events)
+    assert core.verify() == []
+    core.close()
+
+
 async def test_what_another_process_changes_is_known_to_the_next_search(tmp_path: Path) -> None:
     """C-24: what a store remembers of its texts never outlives them."""
     ours, theirs = await SqliteStore.open(tmp_path / "space.db"), await SqliteStore.open(tmp_path / "space.db")

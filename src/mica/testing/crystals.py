@@ -186,6 +186,24 @@ class CrystalContract:
         assert await store.unsealed(limit=10) == []
         assert await store.verify() == []
 
+    async def test_every_level_says_what_it_rests_on_which_time_it_covers_and_what_it_cost(self, store: Store) -> None:
+        """B-01, B-04, B-05, B-07: one frozen type; marks below a session, sessions below a day."""
+        marks = [build_mark(number) for number in (1, 2, 3)]
+        session = build_crystal(4, draft_of(marks))
+        day = build_crystal(5, draft_of([session], level="day", period="day:x", said=_SAID["day"]))
+        await store.append([*marks, session, day])
+
+        lower, higher = sorted(await store.crystals(CrystalQuery(limit=None)), key=lambda each: each.number)
+
+        assert (lower.sources, higher.sources) == (tuple(mark.id for mark in marks), (session.id,))
+        for crystal, event in ((lower, session), (higher, day)):
+            assert (crystal.start_at, crystal.end_at, crystal.made_at) == (marks[0].at, marks[-1].at, event.at)
+            assert crystal.compression == crystal.source_tokens / crystal.tokens > 1
+            assert 0 <= crystal.confidence <= 1
+            with pytest.raises(AttributeError):
+                crystal.tokens = 1  # type: ignore[misc]  # what is frozen
+        assert higher.source_tokens == lower.tokens
+
     @pytest.mark.parametrize(
         ("law", "changed"),
         [
