@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 import msgspec
 
@@ -25,22 +25,17 @@ from mica.observe.shell_lines import (
     awk_lines,
     blur,
     bottom,
-    length_of,
-    narrow,
     option_lines,
     perl_lines,
-    runs,
     sed_lines,
-    select,
     select_all,
     top,
 )
+from mica.observe.shell_output import Search, clip, hits, joined, printed
 from mica.observe.shell_words import DIGITS, STOP, ParseError, Token, tokens_of
 
 COMMAND_CHARS_MAX = 65_536  # agents navigate in a few hundred; longer ones carry a program or a whole file
 NESTING_MAX = 8  # bash -c inside bash -c; agents use one
-HIT_LINES_MAX = 10_000  # lines of output examined for hits; clients cut their output well before
-NAME_CHARS_MAX = 1_024  # a longer name in the output is not a path
 
 
 def _length_unknown(_path: str) -> int | None:
@@ -67,17 +62,17 @@ def steps(
         events = shell.play(command)
     except ParseError:
         return []
-    lines = None if output is None else _printed(output)
+    lines = None if output is None else printed(output, complaints=_COMPLAINTS)
     if not ok and not lines:  # it failed, and nothing says that anything was seen; it may still have written
         return [step for step in _settled(events) if step.operation == "edit"]
     if lines is None:
         return _settled(events)
     alone = shell.voices == 1
-    reads = iter(_clip([event for event in events if _is_read(event)], printed=len(lines), alone=alone))
+    reads = iter(clip([event for event in events if _is_read(event)], printed=len(lines), alone=alone))
     found: list[ShellStep] = []
     for event in events:
-        if isinstance(event, _Search):
-            found += _hits(event, lines, alone=alone)
+        if isinstance(event, Search):
+            found += hits(event, lines, alone=alone)
         else:
             found += next(reads) if event.operation == "read" else [event]
     return found
@@ -85,18 +80,7 @@ def steps(
 
 # -- Playing a command -----------------------------------------------------------------------------------
 
-
-class _Search(NamedTuple):
-    """A search whose hits only the output can name."""
-
-    places: list[ShellStep]  # where it looked; empty when globs or xargs chose the files
-    pattern: str | None
-    directory: str | None  # where it ran; printed names are relative to it
-    lines: list[ShellStep]  # what `N:text` counts, where not each line names its file
-    names_only: bool
-
-
-_Event = ShellStep | _Search
+_Event = ShellStep | Search
 _Stdin = list[ShellStep] | None  # None: nothing flows in, this program begins the pipeline
 
 
@@ -207,8 +191,8 @@ class _Shell:
         if not word.literal or not word.text:
             return None
         if word.text.startswith(("/", "~")):
-            return _joined("", word.text)
-        return None if self.directory is None else _joined(self.directory, word.text)
+            return joined("", word.text)
+        return None if self.directory is None else joined(self.directory, word.text)
 
     def steps_at(self, operation: Operation, words: Iterable[Token]) -> list[ShellStep]:
         paths = [self.path(word) for word in words]
@@ -226,18 +210,13 @@ class _Shell:
         return reads
 
 
-def _joined(directory: str, name: str) -> str:
-    path = posixpath.normpath(posixpath.join(directory, name))
-    return path[1:] if path.startswith("//") else path  # normpath keeps two slashes
-
-
 def _is_read(event: _Event) -> TypeGuard[ShellStep]:
     return isinstance(event, ShellStep) and event.operation == "read"
 
 
 def _settled(events: Iterable[_Event]) -> list[ShellStep]:
     """Searches as the places they looked in, where no output can say what they found."""
-    return [step for event in events for step in (event.places if isinstance(event, _Search) else [event])]
+    return [step for event in events for step in (event.places if isinstance(event, Search) else [event])]
 
 
 def _compound(command: _Command) -> bool:
@@ -441,7 +420,7 @@ def _grep(
             return []
     pattern = patterns[0] if patterns else None
     places = [msgspec.structs.replace(read, operation="search", pattern=pattern) for read in blur(lines)]
-    search = _Search(
+    search = Search(
         places=list(dict.fromkeys(places)),
         pattern=pattern,
         directory=shell.directory,
@@ -478,7 +457,7 @@ def _git_show(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Ev
     for word in _options(words)[1]:
         revision, _colon, name = word.text.partition(":")
         # Git counts a path from the top of the repository, unless it begins with a dot.
-        path = shell.path(Token(name)) if name.startswith(("./", "../")) else _joined("", name)
+        path = shell.path(Token(name)) if name.startswith(("./", "../")) else joined("", name)
         if word.literal and name and not name.endswith("/") and path is not None:
             reads.append(ShellStep(operation="read", path=path, start_line=1, revision=revision or ":0"))
     return reads
@@ -523,100 +502,4 @@ _PROGRAMS: dict[str, _Program] = {
     "tree": partial(_list, valued="LIPo"),
     "xargs": _xargs,
 }
-
-
-# -- Believing the output --------------------------------------------------------------------------------
-
 _COMPLAINTS = tuple(f"{program}: " for program in (*_PROGRAMS, "/bin/bash", "/bin/sh", "fatal"))
-_HIT = re.compile(r"([^:]+):([0-9]{1,9}):")
-_NUMBERED = re.compile(r"([0-9]{1,9})[:-]")
-_OF_HEADING = re.compile(r"[0-9]{1,9}(?::|-(?![^:]*:[0-9]{1,9}:))")  # not a hit in a file named 1-a.md
-_CONTEXT = re.compile(r"-([0-9]{1,9})-")
-
-
-def _printed(output: str) -> list[str]:
-    """The lines printed, without complaints: `cat: F: No such file or directory` shows nothing of F."""
-    lines = output.removesuffix("\n").split("\n") if output else []
-    return [line for line in lines if not line.startswith(_COMPLAINTS)]
-
-
-def _clip(reads: Sequence[ShellStep], *, printed: int, alone: bool) -> list[list[ShellStep]]:
-    """Each read cut down to what can have been printed, or nothing in its place.
-
-    Several ranges of one file share the lines printed, in order. Reads of several files do not: each may have
-    been shorter than asked for, so it is only known to be no longer than the whole output.
-    """
-    shared = alone and len({read.path for read in reads}) == 1
-    clipped: list[list[ShellStep]] = []
-    for read in reads:
-        kept = read
-        if read.from_end is not None:
-            kept = msgspec.structs.replace(read, from_end=min(read.from_end, printed))
-        elif read.end_line is not None or (shared and read.start_line is not None):
-            kept = narrow(read, 1, printed)
-        clipped.append([kept] if printed > 0 and length_of(kept) != 0 else [])
-        printed -= (length_of(kept) or 0) if shared else 0
-    return clipped
-
-
-def _hits(search: _Search, lines: Sequence[str], *, alone: bool) -> list[ShellStep]:
-    """What a search found, by file, adjacent lines joined; where it looked, if the output does not say."""
-    hits: list[ShellStep] = []
-    revision = search.places[0].revision if len(search.places) == 1 else None
-    for path, numbers in _found(search, lines[:HIT_LINES_MAX], alone=alone).items():
-        hit = ShellStep(operation="search", path=path, revision=revision, pattern=search.pattern)
-        found = runs((number, number) for number in numbers)
-        hits += [msgspec.structs.replace(hit, start_line=low, end_line=high) for low, high in found] or [hit]
-    return hits or (search.places if lines else [])
-
-
-def _found(search: _Search, lines: Sequence[str], *, alone: bool) -> dict[str, set[int]]:
-    """The numbers of the lines shown of each file; none where the output gives only names."""
-    found: dict[str, set[int]] = {}
-    inside = partial(_inside, {place.path for place in search.places}, search.directory, alone=alone)
-    if search.names_only:
-        return {path: set() for line in lines if (path := inside(line))}
-    names: dict[str, str] = {}  # path by printed name
-    unclear: list[str] = []
-    heading: str | None = None
-    for previous, line, following in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
-        hit, numbered = _HIT.match(line), _NUMBERED.match(line)
-        if numbered and heading:
-            found.setdefault(heading, set()).add(int(numbered[1]))
-        elif hit and (path := inside(hit[1])):
-            names[hit[1]] = path
-            found.setdefault(path, set()).add(int(hit[2]))
-        elif numbered and alone and len(search.lines) == 1:
-            for read in select(search.lines, int(numbered[1]), int(numbered[1])):
-                found.setdefault(read.path, set()).update([read.start_line] if read.start_line else [])
-        elif not previous and _OF_HEADING.match(following) and (path := inside(line)):
-            heading = path  # as rg prints on a terminal: the name, the lines, an empty line
-        elif line:
-            unclear.append(line)
-        else:
-            heading = None
-    for line in unclear:
-        contexts = _CONTEXT.finditer(line, 0, NAME_CHARS_MAX)
-        context = next((context for context in contexts if line[: context.start()] in names), None)
-        name, colon, _text = line.partition(":")
-        if context:
-            found[names[line[: context.start()]]].add(int(context[1]))
-        elif colon and ("/" in name or "." in name) and (path := inside(name)):
-            found.setdefault(path, set())
-    return found
-
-
-def _inside(places: Collection[str], directory: str | None, name: str, *, alone: bool) -> str | None:
-    """The path of a printed name, if it can be one that a search of these places printed."""
-    if not name or len(name) > NAME_CHARS_MAX:
-        return None
-    path = above = _joined(directory or "", name)
-    while above not in places and above != posixpath.dirname(above):
-        above = posixpath.dirname(above)
-    if above in places:
-        return path
-    if places and ("." not in places or path.startswith("/")):
-        return None
-    # Every name is possible here; what other programs print is told apart by its looks.
-    plausible = " " not in name and not path.startswith("..") and (alone or "/" in name or "." in name)
-    return path if plausible else None
