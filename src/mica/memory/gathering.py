@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -370,7 +370,7 @@ class _Parts:
         self.changes = Changes(
             store,
             unfolded=lambda: memory._folding.unfolded,
-            is_wanted=lambda name: name == STARTED or self.replies.is_wanted(name),
+            is_wanted=lambda name: name == STARTED or self.replies.is_wanted(name) or self._is_first(name),
             of_others=(GATHERED,),
             tell=memory._react,
             lost=self._lost,
@@ -389,12 +389,17 @@ class _Parts:
         )
 
     def note(self, change: Change) -> None:
-        self.replies.note(change)
-        self.disagreements.note(change.event)
         name = change.event.name
+        if self.replies.is_wanted(name):
+            self.replies.note(change)
+        self.disagreements.note(change.event)
         for each in self.own:
-            if name == STARTED or any(name_pattern(pattern).fullmatch(name) for pattern in each.made_by):
+            if name == STARTED or _makes(name, each.made_by):
                 each.are_any = None  # there may be some now
+
+    def _is_first(self, name: str) -> bool:
+        """Whether a source of ours that has nothing may have something after an event of this name."""
+        return any(each.are_any is False and _makes(name, each.made_by) for each in self.own)
 
     def _lost(self) -> None:
         """Some changes were missed, and with them what there was none of before."""
@@ -406,3 +411,8 @@ class _Parts:
         await self.collecting.close()
         await self.changes.close()
         await self.replies.close()
+
+
+@lru_cache(maxsize=1_024)
+def _makes(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(name_pattern(each).fullmatch(name) for each in patterns)

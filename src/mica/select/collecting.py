@@ -160,8 +160,8 @@ class Collecting:
         within_s: float,
         missing: dict[str, str],
     ) -> dict[str, Kept]:
-        """The replies that are fresh, of this process or of others."""
-        if all(declared.is_live for declared in wanted.values()):
+        """The replies that are fresh, of this process or of others; what others recorded is heard."""
+        if all(source.declared.is_live for source in self._sources.values()):
             return {}
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
+from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,7 @@ import mica
 from mica.model import EventId
 from mica.select.fragments import Concept
 from mica.select.sources import own
+from mica.settings import Settings
 from mica.testing import HandClock
 from mica.testing.builders import START_AT
 from mica.walks import Step
@@ -59,13 +63,64 @@ async def test_a_trail_is_told_by_its_name_and_by_its_files(memory: mica.Memory,
     assert list(await source.fragments(Concept("code", "file", "stripe.py"), now=clock())) == []
 
 
-async def test_trails_that_were_learned_without_an_event_are_found_after_a_while(
+SOON_S = 30  # on a busy machine
+NUMBERS = count()
+
+
+async def is_asked(memory: mica.Memory) -> bool:
+    """Whether trails are asked about something that nobody asked about before."""
+    return "trails" in (await memory.defrag(f"code:file:{next(NUMBERS)}.py")).asked
+
+
+async def test_a_space_in_which_nobody_opened_a_file_is_not_asked_for_trails_again(
     memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A space without trails is not asked for them at each question; what is learned since is not missed for long."""
-    concept = "code:file:pay/stripe.py"
-    await memory.defrag(concept)
-    assert "trails" not in (await memory.defrag(concept)).asked
+    """However long ago it was looked at: only what is recorded can be learned from."""
     monkeypatch.setattr(own, "LEARNED_S", 0.0)
+    assert await is_asked(memory)
 
-    assert "trails" in (await memory.defrag(concept)).asked
+    assert not await is_asked(memory)
+    assert not await is_asked(memory)
+    memory.emit("file.read", {"path": "pay/stripe.py"})
+    assert await is_asked(memory)
+
+
+async def test_trails_that_are_learned_without_an_event_are_found_after_a_while(
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where files were opened, trails may be learned at any time, and no event says so."""
+    memory.emit("file.read", {"path": "pay/stripe.py"})
+    await memory.durable()
+    await memory.position()  # it is stored
+    assert await is_asked(memory)
+    assert not await is_asked(memory)
+
+    monkeypatch.setattr(own, "LEARNED_S", 0.0)
+    memory.emit("session.started")  # it is looked at once more
+    assert await is_asked(memory)
+    assert await is_asked(memory)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_trails_that_another_process_learned_are_told(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that another process opened end that nobody looks; what it learned of them later is found."""
+    monkeypatch.setattr(own, "LEARNED_S", 0.0)
+    target = tmp_path / "space.db" if engine == "sqlite" else request.getfixturevalue("server").address()
+    async with mica.open(target, settings=home) as memory, mica.open(target, settings=home) as other:
+        assert await is_asked(memory)
+        assert not await is_asked(memory)
+
+        for session in ("s1", "s2", "s3"):
+            steps = [trail_step("pay/stripe.py"), trail_step("models/order.py")]
+            await other.trails.log("Pay with a card", steps, outcome="success", session=session)
+        await other.position()  # it is stored, and nothing is learned of it
+        async with asyncio.timeout(SOON_S):
+            while not await is_asked(memory):
+                await asyncio.sleep(0)
+        assert await other.trails.learn() == 1
+        [said] = (await memory.defrag("code:file:models/order.py")).fragments
+
+    assert said.source == "trails"
+    assert "pay/stripe.py → models/order.py" in said.text

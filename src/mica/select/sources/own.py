@@ -5,23 +5,25 @@ Judgments, marks and crystals are sources too: see `mica.select.judgments` and `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from time import monotonic
 
 from mica.crystallize.promoting import known
-from mica.model import RETRACTED
+from mica.model import RETRACTED, EventQuery
 from mica.select.fragments import RANK_DATABASE, RANK_FILE, Concept, Declared, Fragment
 from mica.settings import TrailSettings
 from mica.store.protocol import Store
 from mica.trails import PREFIX, Trail, TrailQuery, seen, trust
+from mica.walks import STEPS
 from mica.words import terms
 
 OFFERED_MAX = 5  # of each; more than a reader is shown of a concept
 TRAILS_MAX = 500  # that are looked at, the most walked first
 PATHS_MAX = 8  # of a trail; a list of paths pays only while it is short
 TEXT_CHARACTERS_MAX = 1_000
-LEARNED_S = 60.0  # trails are learned now and then: for so long a space without any is taken to have none
+LEARNED_S = 60.0  # trails are learned now and then, without an event: for so long what was found of them holds
 
 
 class Taught:
@@ -66,33 +68,44 @@ class Taught:
 
 
 class Trodden:
-    """Trails that are called what a concept is called, or lead through the file that it names."""
+    """Trails that are called what a concept is called, or lead through the file that it names.
 
-    declared = Declared(name="trails", rank=RANK_FILE, invalidated_by=("trail.*",))
-    made_by = declared.invalidated_by  # after which there may be some where there were none
+    A space in which nobody opened a file, nor made a trail by hand, has none until that happens; one in which somebody
+    did is asked again after a while, for any process may have learned of it.
+    """
+
+    declared = Declared(name="trails", rank=RANK_FILE, ttl_s=LEARNED_S, invalidated_by=("trail.*",))
+    made_by = (*declared.invalidated_by, *STEPS)  # after which there may be some where there were none
 
     def __init__(self, store: Store, *, stored: Callable[[], Awaitable[None]], gates: TrailSettings) -> None:
         self._store = store
         self._stored = stored
         self._gates = gates
         self._are_any: bool | None = None
-        self._looked_s = 0.0
+        self._until_s = math.inf
+        self._heard = 0
 
     @property
     def are_any(self) -> bool | None:
-        """Whether this space has some; None where nobody has looked lately: no event says that some were learned."""
-        return self._are_any if monotonic() < self._looked_s + LEARNED_S else None
+        """Whether this space has some; None where nobody knows, or some may have been learned since."""
+        return self._are_any if monotonic() < self._until_s else None
 
     @are_any.setter
     def are_any(self, value: bool | None) -> None:
-        self._are_any, self._looked_s = value, monotonic()
+        """Something happened, after which there may be some."""
+        self._are_any = value
+        self._heard += 1
 
     async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
         await self._stored()
+        heard = self._heard
         found = [
             seen(each, now=now, gates=self._gates) for each in await self._store.trails(TrailQuery(limit=TRAILS_MAX))
         ]
-        self.are_any = bool(found)
+        is_trodden = bool(found or await self._store.events(EventQuery(names=self.made_by, limit=1)))
+        if heard == self._heard:  # nothing happened while it was looked at
+            self._are_any = bool(found)
+            self._until_s = monotonic() + LEARNED_S if is_trodden else math.inf
         fitting = [
             each for each in found if each.suspended is None and each.state != "archived" and _names(each, concept)
         ]
