@@ -21,6 +21,8 @@ from mica.errors import InvalidInput, SourceFailed
 from mica.hook import BRIEFS, OFFERS, is_held_out
 from mica.inject.composing import Account, compose
 from mica.inject.render import at_most, for_agents, with_cost
+from mica.mcp.resources import RECEIPTS, read
+from mica.mcp.tools import BY_NAME
 from mica.model import Passage
 from mica.select.budget import fit
 from mica.select.cohere import cohere
@@ -179,6 +181,28 @@ async def test_every_line_leads_to_its_marks_rows_or_files(memory: Memory) -> No
     assert (("database", "row port"),) in [each.origins for each in (await memory.why(gathered.receipt))[0].because]
     with pytest.raises(InvalidInput):
         await memory.why("a line that nobody was shown")
+
+
+async def test_what_was_retracted_since_says_so_wherever_it_is_named(memory: Memory) -> None:
+    """From a line to its mark or judgment: on every surface whoever asks is told that it does not hold any more."""
+    mark = memory.mark("The login cookie is set before the redirect")
+    judged = memory.judge(CONCEPT, "GROWL", confidence=0.9)
+    brief = await memory.brief("login cookie", concept=CONCEPT)
+    assert brief.receipt is not None
+    await memory.retract(mark.id, reason="it was the proxy")
+    await memory.retract(judged.id, reason="judged too early")
+
+    (whole,) = await memory.why(brief.receipt)
+    (itself,) = await memory.why(mark.id)
+    told = await BY_NAME["why"].call(memory, {"id": brief.receipt})
+
+    wrong = {mark.id: "it was the proxy", judged.id: "judged too early"}
+    evidence = {each.id: each.retracted for because in whole.because for each in because.evidence}
+    assert evidence == wrong
+    assert (whole.retracted, itself.retracted) == (None, "it was the proxy")
+    for reason in wrong.values():
+        assert f"'retracted': '{reason}'" in str(told["because"])
+    assert "is retracted: it was the proxy" in await read(memory, f"{RECEIPTS}/{brief.receipt}")
 
 
 async def test_a_line_of_a_gather_leads_to_its_own_source_and_concept_and_to_no_other(memory: Memory) -> None:

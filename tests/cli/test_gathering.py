@@ -114,7 +114,12 @@ def test_a_brief_speaks_of_a_concept_looks_back_and_is_switched_off(terminal: Te
     told = terminal.run("brief", "review", "--concept", CONCEPT)
     assert f"- {CONCEPT} [judgments]: verdict: GROWL: tests passed (52%)" in told.stdout
     line = next(line for line in told.stdout.splitlines() if "GROWL" in line)
+    receipt = terminal.documents("brief", "--concept", CONCEPT)[0]["receipt"]
     assert "#1" in terminal.run("why", line).stdout
+    assert "retracted" not in terminal.run("why", str(receipt)).stdout
+    terminal.run("retract", "1", "--reason", "judged too early")
+    assert "      retracted: judged too early" in terminal.run("why", str(receipt)).stdout
+    terminal.run("judge", CONCEPT, "GROWL", "--confidence", "0.52", "--reason", "tests passed")
     assert "GROWL" not in terminal.run("brief", "--concept", CONCEPT, "--at", "1d").stdout
     asked = terminal.run("brief", "--off")
     assert (asked.stdout, "not told, as --off asked" in asked.stderr) == ("", True)

@@ -50,6 +50,8 @@ async def why(memory: Memory, output: Output, *, reference: tuple[str, ...]) -> 
                     said = f": {escape(one_line(event.text, WIDTH))}" if event.text != line.text else ""
                     number = f"[green]{event.number}[/] [dim]{local(event.at)}[/]"
                     console.print(f"    {number} {escape(event.name)} [dim]{who}[/]{said}", soft_wrap=True)
+                    if event.retracted is not None and event.id != each.id:
+                        console.print(f"      [yellow]retracted:[/] {escape(event.retracted)}", soft_wrap=True)
             for name, reason in each.missing.items():
                 console.print(f"  [yellow]missing: {escape(name)}[/] ({escape(reason)})", soft_wrap=True)
             if not each.because and not each.missing:

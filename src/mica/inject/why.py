@@ -15,9 +15,12 @@ from mica.model import CRYSTAL, RETRACTED, Event, EventId, EventQuery, is_tombst
 from mica.select.cohere import Origin, Stated
 from mica.select.fragments import GATHERED, JUDGMENT_RETRACTED
 from mica.store.protocol import Store
+from mica.teachings import WITHDRAWN
 from mica.words import words
 
 RECEIPTS_MAX = 500  # the latest, among which a line is looked for that names no event
+# What says that something does not hold any more, and where it names that.
+TAKEN_BACK = {RETRACTED: "mark", JUDGMENT_RETRACTED: "judgment", WITHDRAWN: "teaching"}
 LINES_MAX = 5  # that are told of one line: the same may have been said of several concepts
 WORDS_MIN = 2  # by which a line is known; a word alone begins too many
 STEPS_MAX = 20  # back from an event; a longer chain is `mica tree`
@@ -35,6 +38,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None
     agent: str | None
     text: str
+    retracted: str | None = None  # the reason, when it does not hold any more
 
 
 class Because(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,15 +117,30 @@ async def why(store: Store, event: Event) -> Why:
     else:
         led = [event, *await store.ancestors(event.id)][:STEPS_MAX]
         found = _why(event, _text(event), [Because(text=_text(each), evidence=(_evidence(each),)) for each in led])
-    return msgspec.structs.replace(found, retracted=await _retracted(store, event))
+    return found
 
 
-async def _retracted(store: Store, event: Event) -> str | None:
-    """Why this does not hold any more; None while it does."""
-    for each in await store.events(EventQuery(names=(RETRACTED, JUDGMENT_RETRACTED), limit=None)):
-        if event.id in (each.data.get("mark"), each.data.get("judgment")):
-            return str(each.data.get("reason", ""))
-    return None
+async def with_retractions(store: Store, found: Sequence[Why]) -> list[Why]:
+    """The same, saying of everything that was told or is rested on whether somebody took it back since, and why."""
+    reasons: dict[object, str] = {}
+    for each in await store.events(EventQuery(names=tuple(TAKEN_BACK), limit=None)):
+        reasons.setdefault(each.data.get(TAKEN_BACK[each.name]), str(each.data.get("reason", "")))
+    return [
+        msgspec.structs.replace(
+            one,
+            retracted=reasons.get(one.id),
+            because=tuple(
+                msgspec.structs.replace(
+                    line,
+                    evidence=tuple(
+                        msgspec.structs.replace(each, retracted=reasons.get(each.id)) for each in line.evidence
+                    ),
+                )
+                for line in one.because
+            ),
+        )
+        for one in found
+    ]
 
 
 def _receipt(event: Event) -> _Receipt | None:

@@ -220,6 +220,11 @@ async def _receipt(memory: Memory, reference: str) -> str:
 def _because(found: Why) -> list[str]:
     return [
         f"- {one_line(line.text, TEXT_CHARACTERS_MAX)} ({' '.join(each.number for each in line.evidence)})"
+        + "".join(
+            f" {each.number} is retracted: {one_line(each.retracted, TEXT_CHARACTERS_MAX)}"
+            for each in line.evidence
+            if each.retracted is not None
+        )
         for line in found.because
     ]
 

@@ -235,9 +235,11 @@ async def _why(memory: Memory, asked: WhyAsked) -> dict[str, object]:
                     "session": each.session or "",
                     "text": one_line(each.text, TEXT_CHARACTERS_MAX),
                 }
+                | ({} if each.retracted is None else {"retracted": one_line(each.retracted, TEXT_CHARACTERS_MAX)})
                 for each in line.evidence[:EVIDENCE_MAX]
             ],
         }
+        | ({} if found.retracted is None else {"retracted": one_line(found.retracted, TEXT_CHARACTERS_MAX)})
         for found in await memory.why(asked.id)
         for line in found.because
     ]
