@@ -17,7 +17,8 @@ import pytest
 
 import mica
 from mica.errors import InvalidInput, UnknownEvent
-from mica.model import EventQuery
+from mica.memory.gathering import PURGED_MEANWHILE
+from mica.model import EventQuery, Ref
 from mica.observe.leftovers import DAMAGED
 from mica.settings import Settings
 from mica.store.sqlite_core import SqliteCore
@@ -235,10 +236,36 @@ async def test_a_gather_that_began_before_a_purge_brings_nothing_back(
     clock.move(seconds=1)
     purged.set()
 
-    assert SECRET in (await gathering).injection  # it was read before
+    assert SECRET not in (await gathering).injection  # though it was read before
     assert [event.name for event in await memory.events() if SECRET in str(event.data)] == []
     assert SECRET not in (await memory.defrag("judgment:code_review:fair")).injection
     assert [event.name for event in await memory.events() if SECRET in str(event.data)] == []
+
+
+async def test_what_is_purged_while_a_brief_is_made_is_not_told(memory: mica.Memory, clock: HandClock) -> None:
+    """U-08: whoever asked before is told what is left; where something goes each time, nothing of the log is told."""
+    secret = memory.mark(f"{SECRET} broke the login")
+    memory.mark("The login works again")
+    going: list[Ref] = [secret]
+
+    async def purging(concept: object) -> list[object]:
+        for each in going[:1]:
+            going.remove(each)
+            await memory.purge(ids=[each.id])
+            clock.move(seconds=1)
+        return []
+
+    assert SECRET in (await memory.brief("login")).text
+    memory.register("purging", purging, is_live=True, concepts="service:*")
+
+    once = await memory.brief("login", concept="service:app:login")
+    going += [memory.mark(f"Old thing {number}") for number in range(9)]
+    always = await memory.brief("login", concept="service:app:login")
+
+    assert SECRET not in once.text
+    assert "The login works again" in once.text
+    assert "The login works again" not in always.text
+    assert always.missing == {"log": PURGED_MEANWHILE}
 
 
 @pytest.mark.parametrize(

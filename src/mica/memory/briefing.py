@@ -17,7 +17,7 @@ from mica.hook import BRIEFS, is_held_out
 from mica.inject.receipts import BRIEF, receipt
 from mica.inject.switching import SWITCHED, is_switched_on
 from mica.llm.embeddings import Encoder
-from mica.memory.gathering import Gathering
+from mica.memory.gathering import PURGED_MEANWHILE, Gathering
 from mica.memory.wiring import check_budget
 from mica.model import (
     MICROSECOND,
@@ -193,6 +193,17 @@ class Briefing(Gathering):
                 await self._meanings.prepare()
 
     async def _brief_now(self, asked: _Asked, now: datetime) -> Brief:
+        """What there is to tell, and nothing that was purged before it is told."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + asked.deadline_s
+        for _ in range(2):
+            generation, left_s = self._generation_known(), max(0.0, until - loop.time())
+            brief = await self._brief_once(msgspec.structs.replace(asked, deadline_s=left_s), now)
+            if not brief.passages or not await self._is_purged_since(generation, within_s=until - loop.time()):
+                return brief
+        return _composed(asked, (), (), missing={"log": PURGED_MEANWHILE})
+
+    async def _brief_once(self, asked: _Asked, now: datetime) -> Brief:
         loop = asyncio.get_running_loop()
         started = loop.time()
         missing = await self._flushed_within(asked.deadline_s * LATEST_SHARE)
@@ -279,8 +290,14 @@ class Briefing(Gathering):
 
         A line of a brief names one event or several, as in `… (#12 #14)`. A line that other systems stated names none:
         it, or its beginning, is looked for in the latest receipts, and the rows and files are told that it came from.
-        Raises UnknownEvent when an event is not there, InvalidInput when a line is not.
+        What was retracted or withdrawn since says so, with the reason. Raises UnknownEvent when an event is not there,
+        InvalidInput when a line is not.
         """
+        from mica.inject.why import with_retractions
+
+        return await with_retractions(self._store, await self._why(reference))
+
+    async def _why(self, reference: Reference) -> list[Why]:
         from mica.inject.why import RECEIPTS_MAX, handles, of_line, why
 
         asked: list[Reference] = [*handles(reference)] if isinstance(reference, str) else [reference]

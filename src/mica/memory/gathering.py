@@ -60,6 +60,7 @@ USED_MAX = 2_000  # of those questions
 REACTING_MAX = 89  # concepts that wait to be gathered again; beyond that whoever asks next gathers
 SPOOLS_S = 0.1  # between two looks at what hooks have left
 AHEAD_S = 1.0  # nobody waits for what is gathered ahead
+PURGED_MEANWHILE = "something was purged while it was asked; ask again"
 CHECK_S = 3.0  # for one source to say that it is there
 ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events that speak of one concept
 REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # after which something is gathered at once
@@ -174,14 +175,39 @@ class Gathering(Sourcing):
     ) -> tuple[Defragged, Collected, Coherent]:
         from mica.inject.gathered import defragged
         from mica.select.cohere import cohere
+        from mica.select.collecting import without_own
 
         loop = asyncio.get_running_loop()
         began = loop.time()
-        collected = await self._collecting.collect(concept, deadline_s=deadline_s, now=now)
+        for _ in range(2):
+            left_s, generation = deadline_s - (loop.time() - began), self._generation_known()
+            collected = await self._collecting.collect(concept, deadline_s=left_s, now=now)
+            if not any(each.sources for each in collected.fragments):
+                break  # nothing of it was in this log
+            if not await self._is_purged_since(generation, within_s=deadline_s - (loop.time() - began)):
+                break
+        else:
+            collected = without_own(collected, PURGED_MEANWHILE)
         account = cohere(collected.fragments, ranks=collected.ranks, now=now)
         answer = defragged(concept, collected, account, budget_tokens=budget_tokens)
         took_ms = (loop.time() - began) * 1000
         return msgspec.structs.replace(answer, latency_ms=took_ms), collected, account
+
+    def _generation_known(self) -> int:
+        """How often something was purged, as far as this process has heard."""
+        return max(self._store.generation, self._generation_seen)
+
+    async def _is_purged_since(self, generation: int, *, within_s: float) -> bool:
+        """Whether something was purged meanwhile by anybody: then what was read may be gone, and nobody is told it.
+
+        A store that does not say so in time is believed to have what it had.
+        """
+        with suppress(TimeoutError, MicaError):
+            async with asyncio.timeout(max(0.0, within_s)):
+                self._generation_seen = (await self._store.lesson()).generation
+        return self._generation_known() > generation >= 0
+
+    _generation_seen = -1
 
     async def _record_gathered(self, answer: Defragged, *, deadline_s: float) -> EventId | None:
         """Record what was gathered and what it cost, as recalled text: it is never evidence."""

@@ -318,6 +318,16 @@ class Collecting:
         self._pool.close()
 
 
+def without_own(collected: Collected, reason: str) -> Collected:
+    """The same without what rests on events of this log, and why its sources are missing."""
+    own = {each.source for each in collected.fragments if each.sources}
+    return msgspec.structs.replace(
+        collected,
+        fragments=tuple(each for each in collected.fragments if each.source not in own),
+        missing=collected.missing | dict.fromkeys(own, reason),
+    )
+
+
 def _wanted(sources: Mapping[str, FragmentSource], concept: Concept) -> dict[str, Declared]:
     """The sources that may know of a concept, without those of ours that are known to have nothing at all."""
     return {
