@@ -21,9 +21,11 @@ import apsw
 import msgspec
 import pytest
 
+import mica
 from mica.errors import NotAStore, SchemaTooNew, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from mica.inject.documents import event_document
 from mica.model import RETRACTED, Appended, Context, Event, EventQuery, Tombstone, writer_named
+from mica.settings import Settings
 from mica.store import encoding, sqlite, sqlite_core, sqlite_query, sqlite_words
 from mica.store.protocol import unheard
 from mica.store.sqlite import SqliteStore
@@ -450,6 +452,30 @@ def test_a_damaged_file_is_reported_not_read_as_empty(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match="damaged"):
         SqliteCore(path).events(EventQuery(limit=None))
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_what_is_emitted_when_the_file_was_removed_is_kept_for_the_next(
+    tmp_path: Path, home: Settings, is_replaced: bool
+) -> None:
+    """Nothing goes into a file that nobody can read again."""
+    path = tmp_path / "space.db"
+    memory = await mica.open(path, settings=home)
+    memory.emit("before")
+    await memory.events()
+    for file in tmp_path.glob("space.db*"):
+        if file.is_file():
+            file.unlink()
+    if is_replaced:
+        path.touch()
+
+    memory.emit("after")
+    with pytest.raises(StoreUnavailable, match=r"space\.db was removed or replaced while it was open"):
+        await memory.events()
+    await memory.close()
+
+    async with mica.open(path, settings=home) as again:
+        assert [event.name for event in await again.events()] == ["after"]
 
 
 def test_a_full_disk_keeps_what_was_there_and_loses_nothing_else(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ async def verify(memory: Memory, output: Output) -> None:
         for problem in problems:
             console.print(f"[red]✗[/] {escape(problem)}", soft_wrap=True)
         if not problems:
-            console.print(f"[green]✓[/] {sizes.events:,} events: content, lineage and indexes are whole")
+            console.print(f"[green]✓[/] {sizes.events:,} events can be read; lineage and indexes are whole")
 
     output.show({"events": sizes.events, "problems": problems}, for_people)
     if problems:

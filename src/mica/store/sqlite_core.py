@@ -70,7 +70,7 @@ from mica.store.protocol import (
 )
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.sqlite_blocks import STEP_EVENTS, Blocks
-from mica.store.sqlite_file import COLUMNS, Key, Row, as_json, insert, open_file, translated
+from mica.store.sqlite_file import COLUMNS, FileName, Key, Row, as_json, insert, open_file, translated
 from mica.store.sqlite_purge import bury, truncate_log
 from mica.store.sqlite_words import Words
 from mica.store.work import check_lease, check_moment, check_words
@@ -130,6 +130,7 @@ class SqliteCore:
         self.generation = -1  # of the words that are remembered: a purge takes some away
         with translated(path):
             self._connection = open_file(path, busy_ms=busy_ms)
+            self._file = FileName(path)
             self._words = Words(self._connection)
             self._blocks = Blocks(self._connection)
             self._facts = sqlite_texts.Facts(self._connection)
@@ -613,6 +614,7 @@ class SqliteCore:
         with translated(self._path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._file.check()
                 self._follow_purges()
                 self._blocks.follow()
                 yield

@@ -68,6 +68,29 @@ def open_file(path: Path, *, busy_ms: int) -> apsw.Connection:
         return _ready(apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=READ_ONLY), path, busy_ms=busy_ms)
 
 
+class FileName:
+    """A file by its name: SQLite goes on writing to one that was removed, which nobody ever reads again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+        self._known = self._found()
+
+    def check(self) -> None:
+        """Raises StoreUnavailable when the name leads to another file, or to none."""
+        if self._found() != self._known:
+            raise StoreUnavailable(
+                f"{self._path} was removed or replaced while it was open, and is not written to any more; what is"
+                " emitted waits beside it until the space is opened again"
+            )
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+
 def _ready(connection: apsw.Connection, path: Path, *, busy_ms: int) -> apsw.Connection:
     try:
         connection.set_busy_timeout(busy_ms)
