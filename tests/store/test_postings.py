@@ -96,6 +96,26 @@ async def test_volumes_answer_as_if_there_were_none(core: SqliteCore, batch: int
     await assert_alike(core, reference)
 
 
+def test_a_purge_writes_a_row_of_postings_once_for_all_of_its_texts(core: SqliteCore) -> None:
+    """U-08: not once for each text that says the word, or a purge in a large space would take minutes."""
+    events = [build(number, "mark", {"text": "alpha beta"}) for number in range(1, 2 * TEXTS + 1)]
+    core.append(events)
+    statements: list[str] = []
+
+    def trace(_: object, text: str, __: object) -> bool:
+        statements.append(text)
+        return True
+
+    core._connection.exec_trace = trace
+
+    core.bury([event.id for event in events[1::2]], Tombstone(purge=build(2_000).id, reason="leaked"))
+
+    core._connection.exec_trace = None
+    assert sum("UPDATE postings" in text for text in statements) == 2 * 2  # two words in two volumes
+    assert core.postings(["alpha"]).held("alpha") == TEXTS
+    assert core.verify() == []
+
+
 async def test_what_another_process_files_or_rebuilds_is_followed(core: SqliteCore, tmp_path: Path) -> None:
     """K-55: what one process remembers of volumes is never more than there is."""
     reference = EphemeralStore()

@@ -312,6 +312,23 @@ def test_no_read_scans_the_log(tmp_path: Path, read: Callable[[SqliteCore], obje
     core.close()
 
 
+def test_no_purge_scans_a_table_that_grows_with_the_log(tmp_path: Path) -> None:
+    """U-08: what one event costs a purge does not grow with the log."""
+    core = SqliteCore(tmp_path / "space.db")
+    events = [build(n, "mark", {"text": f"word{n}"}, context=Context(session=f"s{n}", agent="a")) for n in range(1, 9)]
+    core.append(events)
+    told = Tombstone(purge=build(99).id, reason="leaked")
+
+    plans = plans_of(core, lambda core: core.bury([event.id for event in events[:4]], told))
+
+    assert [text for text, _ in plans if "DELETE FROM terms" in text]
+    for text, plan in plans:
+        scans = [step for step in plan if step.startswith("SCAN")]
+        grown = ("events", "contexts", "sessions", "terms", "texts", "postings")
+        assert not [step for step in scans if step.split()[1] in grown], text
+    core.close()
+
+
 def plans_of(core: SqliteCore, read: Callable[[SqliteCore], object]) -> list[tuple[str, list[str]]]:
     """The statements of a read, each with the steps that SQLite plans for it."""
     statements: list[tuple[str, apsw.Bindings | None]] = []

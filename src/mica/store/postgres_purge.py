@@ -23,10 +23,7 @@ TABLES = (
 _REFERRED = {
     "names": ("SELECT FROM events WHERE space = $1 AND name = names.id",),
     "contexts": ("SELECT FROM events WHERE space = $1 AND context = contexts.id",),
-    "sessions": (
-        "SELECT FROM contexts WHERE space = $1 AND session = sessions.id",
-        "SELECT FROM texts WHERE space = $1 AND session = sessions.id",
-    ),
+    "sessions": ("SELECT FROM contexts WHERE space = $1 AND session = sessions.id",),  # as texts have, too
     "terms": ("SELECT FROM postings WHERE space = $1 AND term = terms.id",),
 }
 _USED = """SELECT array_agg(DISTINCT events.name), array_agg(DISTINCT events.context),

@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import NamedTuple, TypeAlias
 
 import apsw
@@ -101,35 +101,49 @@ def _often(more: bytes | None) -> dict[int, int]:
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
-def unmark(connection: apsw.Connection, position: int) -> None:
-    """The text at this position is no mark any more."""
-    if (found := _volume_of(connection, position)) is not None:
-        volume, place = found
+def unmark(connection: apsw.Connection, positions: Iterable[int]) -> None:
+    """The texts at these positions are no marks any more."""
+    for volume, places in _places_of(connection, positions).items():
         (row,) = connection.execute("SELECT marks FROM volumes WHERE id = ?", (volume,))
-        marks = int.from_bytes(row[0], "little") & ~(1 << place)
+        marks = int.from_bytes(row[0], "little") & ~_set(places.values())
         changed = marks.to_bytes(VOLUME_BYTES, "little"), volume
         connection.execute("UPDATE volumes SET marks = ? WHERE id = ?", changed)
 
 
-def remove(connection: apsw.Connection, position: int, terms: Iterable[int]) -> None:
-    """Take a text, which has these terms and no others, out of what is listed."""
-    unmark(connection, position)
-    connection.execute("DELETE FROM unfiled WHERE position = ?", (position,))
-    if (found := _volume_of(connection, position)) is None:
-        return
-    volume, place = found
-    for term in terms:
-        row = "SELECT count, places, more FROM postings WHERE volume = ? AND term = ?"
-        for listed, places, more in list(connection.execute(row, (volume, term))):
-            often = _often(more)
-            often.pop(place, None)
-            if said := [each for each in _places(listed, places) if each != place]:
-                connection.execute(
-                    "UPDATE postings SET (count, places, more) = (?, ?, ?) WHERE volume = ? AND term = ?",
-                    (*written(said, often), volume, term),
-                )
-            else:
-                connection.execute("DELETE FROM postings WHERE volume = ? AND term = ?", (volume, term))
+def remove(connection: apsw.Connection, texts: Mapping[int, Iterable[int]]) -> None:
+    """Take texts out of what is listed; each position comes with the terms of its text, and no others.
+
+    A row says where its term is in a whole volume, so it is written once for all of these texts, not once for each.
+    """
+    unmark(connection, texts)
+    connection.executemany("DELETE FROM unfiled WHERE position = ?", [(position,) for position in texts])
+    for volume, places in _places_of(connection, texts).items():
+        of_term: defaultdict[int, list[int]] = defaultdict(list)
+        for position, place in places.items():
+            for term in texts[position]:
+                of_term[term].append(place)
+        _take(connection, volume, {term: _set(said) for term, said in of_term.items()})
+
+
+def _take(connection: apsw.Connection, volume: int, gone: Mapping[int, int]) -> None:
+    """Take sets of places, by their terms, out of a volume."""
+    rows = """SELECT term, count, places, more FROM json_each(?) AS wanted
+        CROSS JOIN postings ON volume = ? AND term = wanted.value"""
+    for term, count, places, more in list(connection.execute(rows, (as_json(sorted(gone)), volume))):
+        listed = _set(array("H", places)) if is_list(count) else int.from_bytes(places, "little")
+        if left := listed & ~gone[term]:
+            often = {place: times for place, times in _often(more).items() if left >> place & 1}
+            connection.execute(
+                "UPDATE postings SET (count, places, more) = (?, ?, ?) WHERE volume = ? AND term = ?",
+                (*written(unpacked(left), often), volume, term),
+            )
+        else:
+            connection.execute("DELETE FROM postings WHERE volume = ? AND term = ?", (volume, term))
+
+
+def _set(places: Iterable[int]) -> int:
+    """Places of a volume as one number."""
+    return int.from_bytes(packed(places, VOLUME_BYTES), "little")
 
 
 def unfiled_terms(connection: apsw.Connection) -> set[int]:
@@ -143,18 +157,19 @@ def clear(connection: apsw.Connection) -> None:
         connection.execute(f"DELETE FROM {table}")
 
 
-def _volume_of(connection: apsw.Connection, position: int) -> tuple[int, int] | None:
-    """The volume that a text is in, and its place there."""
-    row = connection.execute(
-        """SELECT id, first_position, positions FROM volumes WHERE first_position <= ?
-        ORDER BY first_position DESC LIMIT 1""",
-        (position,),
-    ).fetchone()
-    if row is None:
-        return None
-    offsets = array("I", row[2])
-    place = bisect_left(offsets, position - row[1])
-    return (row[0], place) if place < len(offsets) and offsets[place] == position - row[1] else None
+def _places_of(connection: apsw.Connection, positions: Iterable[int]) -> dict[int, dict[int, int]]:
+    """The volumes that these texts are in, and the place of each position there."""
+    volumes = list(connection.execute("SELECT first_position, id FROM volumes ORDER BY first_position"))
+    firsts = [first for first, _ in volumes]
+    found: dict[int, dict[int, int]] = {}
+    for number, together in groupby(sorted(positions), lambda position: bisect_right(firsts, position)):
+        if number:
+            first, volume = volumes[number - 1]
+            (row,) = connection.execute("SELECT positions FROM volumes WHERE id = ?", (volume,))
+            places = {first + offset: place for place, offset in enumerate(array("I", row[0]))}
+            if known := {position: places[position] for position in together if position in places}:
+                found[volume] = known
+    return found
 
 
 def said_in_order(connection: apsw.Connection) -> Iterator[tuple[int, dict[int, dict[int, int]]]]:

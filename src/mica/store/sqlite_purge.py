@@ -26,11 +26,9 @@ _REFERRED = {
         "SELECT 1 FROM events WHERE context = contexts.id",
         "SELECT 1 FROM block_contexts WHERE context = contexts.id",
     ),
-    "sessions": (
-        "SELECT 1 FROM contexts WHERE session = sessions.id",
-        "SELECT 1 FROM texts WHERE session = sessions.id",
-    ),
-    "terms": ("SELECT 1 FROM volumes JOIN postings ON volume = volumes.id AND term = terms.id",),
+    "sessions": ("SELECT 1 FROM contexts WHERE session = sessions.id",),  # a text has that of its event's context
+    # A cross join, for else SQLite looks through all postings for each term.
+    "terms": ("SELECT 1 FROM volumes CROSS JOIN postings ON volume = volumes.id AND term = terms.id",),
 }
 _NUMBERED = ("names", "contexts", "sessions", "terms")  # processes remember their numbers
 
@@ -83,16 +81,16 @@ def _used(connection: apsw.Connection, positions: str) -> dict[str, list[int]]:
 
 def _unindexed(connection: apsw.Connection, events: Sequence[Event], positions: str) -> list[int]:
     """Take events out of full text; the numbers of their terms that no text has which is in no volume yet."""
-    found: set[int] = set()
-    for event in events:
-        wanted = as_json(sorted(set(terms(searchable_text(event) or ""))))
-        rows = connection.execute("SELECT id FROM terms WHERE term IN (SELECT value FROM json_each(?))", (wanted,))
-        numbers = [row[0] for row in rows]
-        found.update(numbers)
-        sqlite_postings.remove(connection, event.position or 0, numbers)
+    said = {event.position or 0: set(terms(text)) for event in events if (text := searchable_text(event)) is not None}
+    wanted = as_json(sorted(set().union(*said.values())))
+    rows = connection.execute("SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))", (wanted,))
+    numbers: dict[str, int] = dict(rows)
+    sqlite_postings.remove(
+        connection, {position: [numbers[term] for term in of if term in numbers] for position, of in said.items()}
+    )
     for table in ("texts", "vectors"):
         connection.execute(f"DELETE FROM {table} WHERE position IN (SELECT value FROM json_each(?))", (positions,))
-    return sorted(found - sqlite_postings.unfiled_terms(connection))
+    return sorted({*numbers.values()} - sqlite_postings.unfiled_terms(connection))
 
 
 def _highest(connection: apsw.Connection, table: str) -> int:

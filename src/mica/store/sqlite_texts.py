@@ -68,7 +68,7 @@ def clear(connection: apsw.Connection) -> None:
 def unmark(connection: apsw.Connection, position: int) -> None:
     """The text at this position, if there is one, was retracted."""
     connection.execute("UPDATE texts SET is_mark = 0 WHERE position = ?", (position,))
-    sqlite_postings.unmark(connection, position)
+    sqlite_postings.unmark(connection, [position])
 
 
 _decode = msgspec.json.Decoder(list[int]).decode
