@@ -6,12 +6,13 @@ from datetime import timedelta
 
 import httpx2
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 from tests.web.conftest import Calling
 
 from mica.errors import InvalidInput
 from mica.settings import Settings
 from mica.testing import HandClock
-from mica.web.access import Access
+from mica.web.access import KEY_S, Access, Guard, Limits
 from mica.web.tokens import Tokens
 
 
@@ -95,6 +96,60 @@ async def test_a_revoked_token_opens_nothing_at_once(calling: Calling, access: A
 
         assert (await client.get("/anything")).status_code == 401
     assert token.id not in {kept.id for kept in access.tokens.all()}
+
+
+def test_a_link_works_for_a_while_only(home: Settings, clock: HandClock) -> None:
+    access = Access(Tokens(home.home), port=6422, clock_s=clock.monotonic)
+    used, late = access.new_key(), access.new_key()
+
+    clock.move(seconds=KEY_S)
+    assert access.enter(used) is not None
+    assert access.enter("made up") is None
+    clock.move(seconds=1)
+    assert access.enter(late) is None
+
+
+def test_whoever_asks_too_often_may_come_again_when_the_bucket_has_filled(home: Settings, clock: HandClock) -> None:
+    limits = Limits(requests_per_s=0.5, burst=2)
+    access = Access(Tokens(home.home), port=6422, limits=limits, clock_s=clock.monotonic)
+    token, other = access.tokens.make("phone")[1], access.tokens.make("desk")[1]
+
+    assert [access.wait_s(token, "here") for _ in range(3)] == [0, 0, 2]
+    assert access.wait_s(other, "here") == 0
+    clock.move(seconds=1)
+    assert access.wait_s(token, "here") == 1
+    clock.move(seconds=1)
+    assert access.wait_s(token, "here") == 0
+    clock.move(hours=1)
+    assert [access.wait_s(token, "here") for _ in range(3)] == [0, 0, 2], "it holds no more than a burst"
+
+
+@pytest.mark.parametrize(("is_whole", "ends"), [(True, [False]), (False, [True, False])])
+async def test_an_answer_whose_token_ends_meanwhile_is_ended_once(
+    access: Access, is_whole: bool, ends: list[bool]
+) -> None:
+    """A stream is closed for whoever reads it, and an answer that is whole has its end already."""
+    secret, _ = access.tokens.make("phone")
+    sent: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": not is_whole})
+        access.tokens.revoke("phone")
+        if not is_whole:
+            await send({"type": "http.response.body", "body": b"two", "more_body": True})
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"127.0.0.1:6422"), (b"authorization", f"Bearer {secret}".encode())]
+    await Guard(app, access)({"type": "http", "method": "GET", "path": "/x", "headers": headers}, receive, send)
+
+    assert [message.get("more_body", False) for message in sent[1:]] == ends
+    assert b"two" not in [message.get("body") for message in sent]
 
 
 def test_tokens_are_kept_by_their_digests_and_end(home: Settings, clock: HandClock) -> None:

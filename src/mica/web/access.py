@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
@@ -73,20 +73,29 @@ class Revoked(OSError):
 class Access:
     """Decides about requests. `port` names the cookie: browsers send the cookies of all ports of a host."""
 
-    def __init__(self, tokens: Tokens, *, port: int, hosts: Collection[str] = (), limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        *,
+        port: int,
+        hosts: Collection[str] = (),
+        limits: Limits | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.tokens = tokens
         self.limits = limits or Limits()
         self.cookie = f"mica_{port}"
         self.hosts = frozenset(name.lower().strip("[]") for name in (*LOOPBACK, *hosts))
         self._keys: OrderedDict[str, float] = OrderedDict()  # one-time, with the moment until which they work
+        self._clock_s = clock_s
         self.answered: Counter[tuple[str, int]] = Counter()  # requests by method and status
-        self._asked = _Pace(self.limits.requests_per_s, self.limits.burst)
-        self._refused = _Pace(self.limits.refusals_per_s, self.limits.refusals_burst)
+        self._asked = _Pace(self.limits.requests_per_s, self.limits.burst, clock_s)
+        self._refused = _Pace(self.limits.refusals_per_s, self.limits.refusals_burst, clock_s)
 
     def new_key(self) -> str:
         """What a link must carry to let a browser in, once."""
         key = secrets.token_urlsafe(24)
-        self._keys[key] = time.monotonic() + KEY_S
+        self._keys[key] = self._clock_s() + KEY_S
         while len(self._keys) > KEYS_MAX:
             self._keys.popitem(last=False)
         return key
@@ -94,7 +103,7 @@ class Access:
     def enter(self, key: str) -> str | None:
         """The token of a new browser for a key that works; the key does not work again."""
         until = self._keys.pop(key, 0.0)
-        if until < time.monotonic():
+        if until < self._clock_s():
             return None
         return self.tokens.make("browser", lasting=LAST_DAYS)[0]
 
@@ -247,13 +256,14 @@ class Guard:
 class _Pace:
     """A bucket for each caller, refilled by the second."""
 
-    def __init__(self, per_s: float, burst: int) -> None:
+    def __init__(self, per_s: float, burst: int, clock_s: Callable[[], float]) -> None:
         self._per_s = per_s
         self._burst = burst
+        self._clock_s = clock_s
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_s(self, caller: str) -> float:
-        now = time.monotonic()
+        now = self._clock_s()
         left, seen = self._left.pop(caller, (float(self._burst), now))
         left = min(float(self._burst), left + (now - seen) * self._per_s)
         self._left[caller] = (left - 1 if left >= 1 else left, now)
