@@ -92,13 +92,20 @@ def cohere(
     fragments: Iterable[Fragment], *, ranks: Mapping[str, int], now: datetime, limit: int = STATED_MAX
 ) -> Coherent:
     """The account that these fragments give, in whichever order they came. `ranks` are those of the sources by name."""
-    given = list(fragments)
-    fresh = [each for each in given if "<" not in each.text or not RECALLED.search(each.text)]
-    worded = [each for each in fresh if each.text and not each.text.isspace()]
-    sure = [each for each in worded if each.confidence >= PHI_INV_3]
     keys: dict[str, list[Fragment]] = defaultdict(list)
-    for each in sure:
-        keys[_folded_key(each.key)].append(each)
+    speaking: set[str] = set()
+    loops = junk = unsure = 0
+    for each in fragments:
+        text = each.text
+        if "<" in text and RECALLED.search(text):
+            loops += 1
+        elif not text or text.isspace():
+            junk += 1
+        elif each.confidence < PHI_INV_3:
+            unsure += 1
+        else:
+            keys[_folded_key(each.key)].append(each)
+            speaking.add(each.source)
     standing: list[Fragment | Stated] = []
     conflicts: list[Conflict] = []
     agreements: list[float] = []
@@ -131,13 +138,13 @@ def cohere(
         fragments=tuple(sorted(shown, key=lambda each: (each.at, each.key, each.source))),
         conflicts=tuple(conflicts),
         coherence=math.fsum(agreements) / len(agreements) if agreements else None,
-        speaking=tuple(sorted({each.source for each in sure})),
+        speaking=tuple(sorted(speaking)),
         counts=Counts(
             duplicates=duplicates + len(standing) - len(once),
-            unsure=len(worded) - len(sure),
+            unsure=unsure,
             expired=expired,
-            junk=len(fresh) - len(worded),
-            loops=len(given) - len(fresh),
+            junk=junk,
+            loops=loops,
             beyond=len(once) - len(shown),
         ),
     )

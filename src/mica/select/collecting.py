@@ -33,6 +33,7 @@ STORE_SHARE = 0.25  # of the time for collecting, for the store to say what othe
 PATIENCE_S = 2.0  # for which a late source may go on, so that the next question finds its answer
 CHARACTERS_AT_ONCE = 50_000  # of a reply, that are looked at on the loop; redacting them takes a millisecond or two
 REASON_CHARACTERS_MAX = 500  # of why a source failed; it is recorded with every gather
+UNLIMITED = nullcontext()  # for a source that limits itself
 LATE_MAX = 32  # questions that go on at once after their deadline; more are cancelled
 
 
@@ -269,7 +270,7 @@ class Collecting:
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
         generation = self._store.generation
         try:
-            async with asyncio.timeout(PATIENCE_S) if _may_be_late(source) else nullcontext():
+            async with asyncio.timeout(PATIENCE_S) if _may_be_late(source) else UNLIMITED:
                 said = await source.fragments(concept, now=at)
                 checked = await self._checked(source.declared, said)
         except TimeoutError as error:

@@ -281,6 +281,8 @@ def as_text(value: object) -> str:
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if value is None or value is NOTHING:
         return ""
+    if type(value) is float:
+        return str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime | date):
