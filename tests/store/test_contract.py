@@ -18,8 +18,7 @@ from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
 from mica.store.sqlite import SqliteStore
 from mica.testing import History, StoreContract, histories
-from mica.testing.builders import START_AT, build
-from mica.testing.contract import TOLD
+from mica.testing.builders import START_AT, TOLD, build
 from mica.testing.crystals import proposals
 from mica.testing.postgres import Server
 from mica.words import terms

@@ -23,7 +23,7 @@ from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
 from mica.store.sqlite import SqliteStore
 from mica.testing import History, build
-from mica.testing.contract import TOLD
+from mica.testing.builders import TOLD
 from mica.testing.crystals import build_crystal, build_mark, draft_of
 from mica.testing.postgres import APP, Server
 

@@ -21,8 +21,7 @@ from mica.store.purging import Outstanding, Selection, Spelled
 from mica.store.sqlite import SqliteStore
 from mica.store.sqlite_core import BURY_BLOCKS, SqliteCore
 from mica.testing import build
-from mica.testing.builders import START_AT
-from mica.testing.contract import TOLD
+from mica.testing.builders import START_AT, TOLD
 from mica.testing.postgres import OTHER, OWNER, Server
 from mica.testing.residue import opened_frame
 

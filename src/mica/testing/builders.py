@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from hypothesis import strategies as st
 
-from mica.model import EMPTY, Context, Event, Origin, Ref, WriterId, event_id, make_event, writer_named
+from mica.model import EMPTY, Context, Event, Origin, Ref, Tombstone, WriterId, event_id, make_event, writer_named
 
 START_AT = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 WRITER = writer_named("test")
@@ -55,6 +55,9 @@ def build(
     return make_event(
         event_id(writer, sequence), name, data or {}, at=at, context=context, parent=parent, origin=origin, error=error
     )
+
+
+TOLD = Tombstone(purge=build(1_000).id, reason="leaked")  # what a purge leaves of an event
 
 
 _WORDS = st.sampled_from("cookie session redirect login auth the running réseau 数据 x SessionCookie 42".split())

@@ -7,13 +7,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from mica.model import Reply, Tombstone
+from mica.model import Reply
 from mica.store import ephemeral, postgres_replies, sqlite_replies
 from mica.store.protocol import Store
 from mica.store.purging import Selection
-from mica.testing.builders import START_AT, build
-
-TOLD = Tombstone(purge=build(1_000).id, reason="leaked")
+from mica.testing.builders import START_AT, TOLD, build
 
 
 def build_reply(concept: str = "judgment:code_review:ä 1", source: str = "app", *, after_s: float = 0) -> Reply:

@@ -6,13 +6,10 @@ from datetime import timedelta
 
 import msgspec
 
-from mica.model import Tombstone
 from mica.store.protocol import Store
-from mica.testing.builders import START_AT, build
+from mica.testing.builders import START_AT, TOLD, build
 from mica.trails import Figures, Lesson, Measured, Trail, TrailQuery, exact_key, key_of
 from mica.walks import Step
-
-TOLD = Tombstone(purge=build(1_000).id, reason="leaked")
 
 
 def build_trail(slug: str, *paths: str, shape: str = "fix-login", runs: int = 1, after_s: float = 0) -> Trail:
