@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import resources
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,7 +25,6 @@ COLUMNS = """position, writer, sequence, name, at, context, root_writer, root_se
     parent_sequence, depth, origin, error, data, payload"""  # of an event, in the order of `Row`
 MODE = 0o600  # of a new file: what an agent saw is its owner's business. SQLite gives the log the mode of the file
 OPEN_RETRY_S = 0.005
-INSERT_ROWS = 128  # by one statement: 1,920 values of events, SQLite takes 32,766
 CHECKPOINT_PAGES = 4_000  # 16 MB of log before it goes into the file: what is written again and again goes there once
 CACHE_KIB = 16_384  # of pages; in the 2 MB that SQLite keeps, a search in a large space reads each page anew
 READ_ONLY = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -186,12 +184,8 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def insert(connection: apsw.Connection, into: str, values: str, rows: Sequence[Row]) -> None:
-    """Insert rows, many of them by one statement: that is a quarter cheaper than one by one."""
-    whole = len(rows) - len(rows) % INSERT_ROWS
-    if whole:
-        together = [tuple(chain.from_iterable(rows[at : at + INSERT_ROWS])) for at in range(0, whole, INSERT_ROWS)]
-        connection.executemany(f"INSERT INTO {into} VALUES {', '.join([values] * INSERT_ROWS)}", together)
-    connection.executemany(f"INSERT INTO {into} VALUES {values}", rows[whole:])
+    """Insert rows one by one, by one statement that is prepared once: many rows in a statement cost more."""
+    connection.executemany(f"INSERT INTO {into} VALUES {values}", rows)
 
 
 def as_json(values: Sequence[int] | Sequence[str] | Sequence[Key]) -> str:
