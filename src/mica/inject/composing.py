@@ -12,7 +12,7 @@ import msgspec
 
 from mica.inject.gathered import LINE_TOKENS, one_line, shortened
 from mica.inject.receipts import CONFLICTS
-from mica.inject.render import DAY_TOKENS, render, room, with_cost
+from mica.inject.render import DAY_TOKENS, cost_within, render, room, with_cost
 from mica.model import Brief, Passage
 from mica.select.budget import fit
 from mica.select.cohere import Coherent, Conflict, Stated
@@ -52,9 +52,9 @@ def compose(
         *passages,
         *(passage(account.concept, each) for account in accounts for each in account.coherent.fragments),
     ]
-    offered = [with_cost(each, budget_tokens=budget_tokens) for each in offered]
     left_tokens, all_offered = room(budget_tokens, missing=gaps, notes=notes), len(offered)
     if is_compressed:
+        offered = [with_cost(each, budget_tokens=budget_tokens) for each in offered]
         longest = Coverage(sentences=99_999, of=99_999).told()
         notes_room = room(budget_tokens, missing=gaps, notes=[*notes, f"- {longest}"])
         days = DAY_TOKENS * len({each.at.date() for each in offered})
@@ -71,6 +71,7 @@ def compose(
     chosen, left_out = fit(
         offered,
         budget_tokens=left_tokens,
+        cost=cost_within,
         day_tokens=DAY_TOKENS,
         fragment_tokens=int(left_tokens * PHI_INV),
     )

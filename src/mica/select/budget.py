@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
+from typing import TypeAlias
+
+import msgspec
 
 from mica.model import EventId, Passage
 from mica.words import words
@@ -12,8 +15,21 @@ CHEAP_SHARE = 0.1  # of the budget: what costs no more than that leaves room for
 WORTH_SHARE = 0.5  # of the best score, for a cheap line to go first
 
 
+Cost: TypeAlias = Callable[[Passage, int], int | None]  # the tokens of a passage, None where it has more than so many
+
+
+def told(passage: Passage, limit_tokens: int) -> int | None:
+    """The tokens that a passage says it has."""
+    return passage.tokens if passage.tokens <= limit_tokens else None
+
+
 def fit(
-    passages: Iterable[Passage], *, budget_tokens: int, day_tokens: int = 0, fragment_tokens: int | None = None
+    passages: Iterable[Passage],
+    *,
+    budget_tokens: int,
+    cost: Cost = told,
+    day_tokens: int = 0,
+    fragment_tokens: int | None = None,
 ) -> tuple[list[Passage], int]:
     """The passages to show, best first, and how many others were found and left out.
 
@@ -30,23 +46,24 @@ def fit(
     left_tokens = budget_tokens
     left_fragment_tokens = budget_tokens if fragment_tokens is None else fragment_tokens
     left_out = 0
-    for passage in _cheap_first(sorted(passages, key=_best), cheap_tokens=budget_tokens * CHEAP_SHARE):
+    for passage in _cheap_first(sorted(passages, key=_best), cost, cheap_tokens=int(budget_tokens * CHEAP_SHARE)):
         stands_for = passage.stands_for or passage.sources[:1]
         if not covered.isdisjoint(stands_for):
             left_out += bool(passage.stands_for)  # a crystal of more than what is shown
             continue
-        cost = passage.tokens + (0 if passage.at.date() in days else day_tokens)
-        if cost > left_tokens or (passage.origins and cost > left_fragment_tokens):
+        left = min(left_tokens, left_fragment_tokens) if passage.origins else left_tokens
+        day = 0 if passage.at.date() in days else day_tokens
+        if (tokens := cost(passage, left - day)) is None:
             left_out += 1
             continue
         claim = tuple(words(passage.text))
         if claim not in said:
             said.add(claim)
             covered.update(stands_for)
-            chosen.append(passage)
+            chosen.append(msgspec.structs.replace(passage, tokens=tokens))
             days.add(passage.at.date())
-            left_tokens -= cost
-            left_fragment_tokens -= cost if passage.origins else 0
+            left_tokens -= tokens + day
+            left_fragment_tokens -= tokens + day if passage.origins else 0
     return sorted(chosen, key=_best), left_out
 
 
@@ -54,7 +71,7 @@ def _best(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], str]:
     return -passage.score, passage.at, passage.sources, passage.text
 
 
-def _cheap_first(passages: Sequence[Passage], *, cheap_tokens: float) -> list[Passage]:
+def _cheap_first(passages: Sequence[Passage], cost: Cost, *, cheap_tokens: int) -> list[Passage]:
     """The same passages, which are given best first, with what each source says best in front where it is cheap.
 
     A crystal keeps its place, because it is told in place of what is better than it; so does what other systems state.
@@ -67,7 +84,7 @@ def _cheap_first(passages: Sequence[Passage], *, cheap_tokens: float) -> list[Pa
         for passage in firsts.values()
         if not passage.stands_for
         and not passage.origins
-        and passage.tokens <= cheap_tokens
         and passage.score >= passages[0].score * WORTH_SHARE
+        and cost(passage, cheap_tokens) is not None
     ]
     return [*ahead, *(passage for passage in passages if passage not in ahead)]

@@ -14,7 +14,7 @@ from mica.select.sources import Question
 from mica.select.sources.marks import passage
 from mica.store.protocol import Store
 from mica.tokens import estimate
-from mica.words import terms, words
+from mica.words import terms, terms_of, words
 
 CRYSTALS_MAX = 300  # the latest that are looked at
 READ_MAX = 80  # of those, that have most of a query's words: reading and weighing 300 takes half of a brief's time
@@ -99,10 +99,11 @@ def relevant(crystal: Crystal, wanted: frozenset[str], query: str) -> float:
     """How much of a query a crystal speaks of: the share of its terms, and more when it says it word for word."""
     if not wanted:
         return 0.0
-    said = " ".join([*(statement.text for statement in crystal.statements), *crystal.topics, crystal.label or ""])
-    share = len(wanted.intersection(terms(said))) / len(wanted)
+    told = " ".join([*(statement.text for statement in crystal.statements), *crystal.topics, crystal.label or ""])
+    said = words(told)
+    share = len(wanted.intersection(terms_of(said))) / len(wanted)
     asked = words(query)
-    is_phrase = len(asked) > 1 and f" {' '.join(asked)} " in f" {' '.join(words(said))} "
+    is_phrase = len(asked) > 1 and f" {' '.join(asked)} " in f" {' '.join(said)} "
     return min(1.0, share + (PHRASE if is_phrase and share else 0.0))
 
 
