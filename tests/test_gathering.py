@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -433,6 +435,36 @@ async def test_a_disagreement_that_lasts_is_told_once_and_its_replies_are_used(h
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         memory.emit("learning.done", {"concept": "a:b:c"})
     assert await ask(6) == 2
+
+
+async def test_a_file_that_changed_is_read_again_whoever_read_it_before(home: Settings, tmp_path: Path) -> None:
+    """K-24: its reply is kept for minutes, but no reply outlives what was read; by this process or another."""
+    file = tmp_path / "mood.json"
+    table: dict[str, object] = {"driver": "json", "path": str(file), "fragment": {"key": "mood", "text": "{mood}"}}
+    settings = msgspec.structs.replace(home, sources={"rb": table})
+
+    def write(mood: str, *, written_s: int) -> None:
+        file.write_text(json.dumps({"mood": mood}))
+        os.utime(file, (written_s, written_s))
+
+    async with (
+        mica.open(tmp_path / "space.db", settings=settings) as one,
+        mica.open(tmp_path / "space.db", settings=settings) as other,
+    ):
+        write("good", written_s=1_000)
+        assert "good" in (await one.defrag("state:self:now", deadline_s=5)).injection
+        assert (await one.defrag("state:self:now", deadline_s=5)).cached == ("rb",)  # it did not change
+
+        write("grim", written_s=2_000)  # no longer than before
+
+        for memory in (one, other):
+            told = await memory.defrag("state:self:now", deadline_s=5)
+            assert ("grim" in told.injection, told.missing, told.degraded) == (True, {}, ())
+        write("calm", written_s=3_000)
+        assert "calm" in (await one.brief(concept="state:self:now", deadline_s=5)).text
+    write("warm", written_s=4_000)
+    async with mica.open(tmp_path / "space.db", settings=settings) as later:
+        assert "warm" in (await later.defrag("state:self:now", deadline_s=5)).injection
 
 
 async def test_every_89_minutes_what_is_asked_most_is_gathered(memory: Memory, clock: HandClock) -> None:

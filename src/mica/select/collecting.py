@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from datetime import datetime
 from itertools import islice
@@ -66,6 +66,7 @@ class Collecting:
         self._pool = pool
         self._clock = clock
         self._sources: dict[str, FragmentSource] = {}
+        self._versions: dict[str, Callable[[Concept], str]] = {}  # of those that can tell what they would read
         self._breakers: dict[str, Breaker] = {}
         self._flights: dict[tuple[str, Concept], tuple[asyncio.Task[Kept], int]] = {}  # the latest, with its tick
         self._flying: set[asyncio.Task[Kept]] = set()
@@ -90,6 +91,9 @@ class Collecting:
             for key in [key for key in self._flights if key[0] == name]:
                 del self._flights[key]  # whoever asked it waits for it still
         self._sources = current
+        self._versions = {
+            name: version_of for name, each in current.items() if (version_of := getattr(each, "version_of", None))
+        }
         for name in self._sources.keys() - self._breakers.keys():  # those of others stay: somebody may be asking them
             self._breakers[name] = Breaker(time.monotonic)
         self._replies.know(source.declared for source in self._sources.values())
@@ -189,7 +193,10 @@ class Collecting:
         found = {}
         for name, declared in wanted.items():
             kept = None if declared.is_live else self._replies.kept(declared, concept)
-            if kept is not None and self._replies.is_fresh(kept, declared, concept, now=now):
+            if kept is None or not self._replies.is_fresh(kept, declared, concept, now=now):
+                continue
+            version_of = self._versions.get(name)
+            if version_of is None or version_of(concept) == kept.version:
                 found[name] = kept
         return found
 
@@ -269,6 +276,8 @@ class Collecting:
         breaker = self._breakers[name]
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
         generation = self._store.generation
+        version_of = self._versions.get(name)
+        version = "" if version_of is None else version_of(concept)  # before it is read: what changes meanwhile is old
         try:
             async with asyncio.timeout(PATIENCE_S) if _may_be_late(source) else UNLIMITED:
                 said = await source.fragments(concept, now=at)
@@ -295,6 +304,7 @@ class Collecting:
             position=position,
             generation=generation,
             characters=checked.characters,
+            version=version,
         )
         if not source.declared.is_live:
             self._replies.keep(source.declared, concept, kept)

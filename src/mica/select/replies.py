@@ -80,11 +80,13 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     generation: int  # of the store then: a purge has passed since when it differs
     characters: int  # of all that was said
     is_old: bool = False  # something happened since
+    version: str = ""  # what the source called what it read, if it can tell that without reading
 
 
 class _Body(msgspec.Struct):
     fragments: tuple[Fragment, ...]
     missing: str = ""
+    version: str = ""
 
 
 class Replies:
@@ -268,6 +270,7 @@ class Replies:
                     generation=self._store.generation,
                     characters=sum(each.characters for each in body.fragments),
                     is_old=is_old,
+                    version=body.version,
                 )
                 self._put((reply.source, concept), kept)
 
@@ -311,7 +314,7 @@ class Replies:
                 at=kept.at,
                 position=kept.position,
                 declared=fingerprint(declared),
-                body=msgspec.json.encode(_Body(kept.fragments, kept.missing)),
+                body=msgspec.json.encode(_Body(kept.fragments, kept.missing, kept.version)),
             )
             for (source, concept), (declared, kept) in unsaved.items()
             if kept.generation == generation

@@ -77,6 +77,19 @@ class FileSource(DeclaredSource):
     def place(self) -> str:
         return self.table.path
 
+    def version_of(self, concept: Concept) -> str:
+        """What the file of a concept is now, in short: other words mean another file. It takes a look, no reading.
+
+        What changed just now is never the same twice: it may change once more without a trace.
+        """
+        try:
+            found = self._file(concept).stat()
+        except (OSError, ValueError, SourceFailed) as error:
+            return type(error).__name__
+        now_ns = time.time_ns()
+        unsettled = now_ns if now_ns - found.st_mtime_ns <= SETTLED_NS else ""
+        return f"{found.st_dev} {found.st_ino} {found.st_mtime_ns} {found.st_size} {unsettled}"
+
     async def told(self, concept: Concept, *, now: datetime) -> Told:
         path = self._file(concept)
         wanted = self._where.of(concept)
