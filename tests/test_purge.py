@@ -242,6 +242,38 @@ async def test_a_gather_that_began_before_a_purge_brings_nothing_back(
     assert [event.name for event in await memory.events() if SECRET in str(event.data)] == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_what_another_process_purges_while_it_is_asked_is_not_told(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, home: Settings
+) -> None:
+    """U-08: what this process read before is told neither by a gather nor by a brief that were under way."""
+    target = tmp_path / "space.db" if engine == "sqlite" else request.getfixturevalue("server").address()
+    async with mica.open(target, settings=home) as memory, mica.open(target, settings=home) as other:
+        said = [f"{SECRET} broke the login {number}" for number in range(2)]
+        marks = [memory.mark(text) for text in said]
+        memory.mark("The login works again")
+        await memory.position()
+        going: list[Ref] = []
+
+        async def purging(concept: object) -> list[object]:
+            while going:
+                await other.purge(ids=[going.pop().id])
+            return []
+
+        memory.register("purging", purging, is_live=True, concepts="service:*")
+        assert said[0] in (await memory.defrag("service:app:login")).injection
+
+        going.append(marks[0])
+        gathered = await memory.defrag("service:app:login")
+        going.append(marks[1])
+        brief = await memory.brief("login", concept="service:app:login")
+
+    assert said[0] not in gathered.injection
+    assert said[1] in gathered.injection
+    assert SECRET not in brief.text
+    assert "The login works again" in brief.text
+
+
 async def test_what_is_purged_while_a_brief_is_made_is_not_told(memory: mica.Memory, clock: HandClock) -> None:
     """U-08: whoever asked before is told what is left; where something goes each time, nothing of the log is told."""
     secret = memory.mark(f"{SECRET} broke the login")

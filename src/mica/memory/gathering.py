@@ -205,7 +205,10 @@ class Gathering(Sourcing):
         with suppress(TimeoutError, MicaError):
             async with asyncio.timeout(max(0.0, within_s)):
                 self._generation_seen = (await self._store.lesson()).generation
-        return self._generation_known() > generation >= 0
+        is_purged = self._generation_known() > generation >= 0
+        if is_purged and "_collecting_parts" in self.__dict__:
+            self._collecting_parts.replies.forget()  # before the purge of another process is heard of
+        return is_purged
 
     _generation_seen = -1
 
