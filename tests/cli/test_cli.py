@@ -689,8 +689,29 @@ def test_doctor_names_what_cannot_be_written(terminal: Terminal) -> None:
         said = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
 
         document = json.loads(said.stdout[said.stdout.index("{") :])
-        assert document["healthy"] is False
+        assert (said.returncode, document["healthy"]) == (1, False)
         assert document["problems"][0].startswith(f"{store} cannot be written, so that nothing new is kept: check")
+
+
+def test_doctor_stores_what_a_killed_process_left_before_it_counts(terminal: Terminal, tmp_path: Path) -> None:
+    """TE-03: nobody writes just now, so nothing is on the way."""
+    store = tmp_path / "killed.db"
+    code = (
+        "import asyncio, os, signal, mica\n"
+        "async def main():\n"
+        f"    memory = await mica.open({str(store)!r})\n"
+        "    for number in range(6_000):\n"  # more than every read stores first
+        "        memory.emit('tool.ran', {'number': number})\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=os.environ | terminal.variables, check=False)
+
+    document = terminal.json("doctor", "--store", str(store))
+
+    assert isinstance(document, dict)
+    assert (document["events"], document["backlog"]["events"], document["healthy"]) == (6_000, 0, True)
+    assert not [line for line in document["advice"] if "on the way" in line]
 
 
 def test_doctor_says_where_a_space_would_live(terminal: Terminal, tmp_path: Path) -> None:
@@ -702,6 +723,7 @@ def test_doctor_says_where_a_space_would_live(terminal: Terminal, tmp_path: Path
 
     (tmp_path / "file").touch()
     said = terminal.run("doctor", MICA_HOME=str(tmp_path / "file" / "home"))
+    assert said.exit_code == 1
     assert "1 problem" in said.stdout
     assert f"{tmp_path / 'file'} cannot be written" in said.stdout
 

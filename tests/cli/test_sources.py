@@ -135,9 +135,11 @@ def test_doctor_names_sources_that_do_not_answer_within_its_time(run: Run) -> No
             f'[sources.api]\ndriver = "http"\nurl = "http://{address}/"\n'
         )
 
-        said = run("doctor", settings=settings).output
+        told = run("doctor", settings=settings)
         document = json.loads(run("doctor", "--json", settings=settings).stdout)
+    said = told.output
 
+    assert (told.exit_code, said.split()[:2], document["healthy"]) == (1, ["3", "problems"], False)
     assert "source state does not answer: there is no file" in said
     assert "source hung does not answer: no answer within 2 s" in said
     assert document["sources"] == {"declared": 4, "silent": ["state", "hung", "api"], "failing": []}

@@ -255,9 +255,11 @@ def test_doctor_tells_of_work_that_failed_and_of_folders_it_cannot_open(terminal
     locked = Path(f"{terminal.store}-segments") / "a-dead-writer"
     (locked / "lock").mkdir(parents=True)
 
-    document = terminal.document("doctor")
+    told = terminal.run("doctor", "--json")
+    document = json.loads(told.stdout)
     shown = " ".join(terminal.run("doctor").stdout.split())
 
+    assert told.exit_code == 1
     assert [each["text"] for each in document["failed_work"]] == ["no model answers"]
     assert "crystallize failed" in shown
     assert not document["healthy"]

@@ -36,17 +36,20 @@ FAILED_LATELY = timedelta(days=1)  # work that failed before was done since, or 
 async def doctor(memory: Memory, output: Output) -> None:
     """Say in words how the space is: where it lives, what it holds, what is waiting, what to do.
 
+    Exits 1 when something is wrong with the space, or with a source that is declared for it.
+
     Example: mica doctor
     """
+    stored = await memory.verify()  # before all that is counted: what killed processes left is stored by it
+    waiting_events, waiting_bytes = await memory.backlog()
     sizes = await memory.sizes()
     waiting = await memory.unread(_transcripts_of(memory.location))
-    waiting_events, waiting_bytes = await memory.backlog()
     unread = await memory.without_vector()
     given = click.get_current_context().params
     place = target(load_settings(), given.get("store"), given.get("space"))
     is_there = memory.location != ":memory:" or str(place) == ":memory:"  # reading makes no space
     location = memory.location if is_there else shown(place)
-    problems = await memory.verify() + memory.damaged + _unwritable(place, memory.store.segments)
+    problems = stored + memory.damaged + _unwritable(place, memory.store.segments)
     failed = await memory.events(EventQuery(names=("job.failed",), since=utc_now() - FAILED_LATELY, limit=1))
     advice = [*problems, *map(_failure, failed)]
     if waiting_events:
@@ -68,10 +71,11 @@ async def doctor(memory: Memory, output: Output) -> None:
         f"source {each.source} is there, but its last {each.past.failed_in_a_row} questions failed: {each.past.failure}"
         for each in failing
     ]
+    wrong = len(problems) + len(silent) + len(failing)
     if not sizes.events:
         advice.append("this space is empty: run `mica up`, or `mica mark` a first observation")
     document = {
-        "healthy": not problems,
+        "healthy": not wrong,
         "store": location,
         "exists": is_there,
         "events": sizes.events,
@@ -102,7 +106,7 @@ async def doctor(memory: Memory, output: Output) -> None:
     }
 
     def for_people(console: Console) -> None:
-        state = "[green]healthy[/]" if not problems else f"[red]{counted(len(problems), 'problem')}[/]"
+        state = "[green]healthy[/]" if not wrong else f"[red]{counted(wrong, 'problem')}[/]"
         console.print(
             f"{state}  {escape(location)}{'' if is_there else '  (made by what is first written)'}", soft_wrap=True
         )
@@ -114,6 +118,8 @@ async def doctor(memory: Memory, output: Output) -> None:
             console.print(f"[yellow]→[/] {escape(line)}", soft_wrap=True)
 
     output.show(document, for_people)
+    if wrong:
+        sys.exit(1)
 
 
 def _unwritable(place: Path | str, segments: Path | None) -> list[str]:
