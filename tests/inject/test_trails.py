@@ -412,6 +412,27 @@ def test_a_daily_job_is_due_at_its_hour_whatever_the_zone() -> None:
     assert job.after(after).astimezone(ZoneInfo("Europe/Berlin")).day == 26
 
 
+async def test_where_nobody_opens_files_marks_are_not_read_for_walks(
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A space of a million marks and nothing else is evolved each day, too."""
+    for number in range(20):
+        memory.mark(f"Mark {number}", tags=("prompt",))
+    await memory.position()
+    read: list[int] = []
+    events = memory.store.events
+
+    async def seen(query: mica.EventQuery) -> list[mica.Event]:
+        found = await events(query)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(memory.store, "events", seen)
+    await memory.evolve()
+
+    assert max(read) < 20
+
+
 async def test_nothing_is_learned_from_what_somebody_is_still_purging(memory: mica.Memory, clock: HandClock) -> None:
     """U-08, A-22: a lesson that began before a purge is thrown away, and learned once more."""
     await walk(memory, clock, "s1", paths=("secret_plan.py", "auth.py"))

@@ -62,7 +62,7 @@ from mica.trails import (
     resolve,
     seen,
 )
-from mica.walks import COMMAND, OUTCOME, OUTCOMES, TURN, Outcome, Step, Walk, walks_of, workflow_task
+from mica.walks import COMMAND, OUTCOME, OUTCOMES, STEPS, TURN, Outcome, Step, Walk, walks_of, workflow_task
 
 RESERVED = ("help", "explore", "handoff")  # commands and skills that are there without any trail
 LOADED_TOKENS = 2_000  # of files, unless somebody says how much
@@ -389,7 +389,9 @@ class Trails:
         for _ in range(2):  # once more when something was purged meanwhile
             lesson = await self._store.lesson()
             position = await self._store.last_position()
-            walks = await self._walks(LEARNED_FROM)
+            # Where nobody opened a file, half a million marks need not be read to see it.
+            has_steps = bool(await self._store.events(EventQuery(names=tuple(STEPS), limit=1)))
+            walks = await self._walks(LEARNED_FROM) if has_steps else ()
             told = await self._store.events(EventQuery(names=TOLD, limit=None))
             trails = await asyncio.to_thread(learned, walks, told, gates=self._gates)
             if await self._store.save_trails(trails, msgspec.structs.replace(lesson, position=position)):

@@ -26,7 +26,7 @@ from mica.select.finding import CrystalHit, Reorder
 from mica.select.rank import Hit
 from mica.store.scheduling import Job, Ran
 from mica.store.space import space_of
-from mica.walks import STARTED, WALKED, latest_directory
+from mica.walks import STARTED, STEPS, WALKED, latest_directory
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.crystallize.evolving import Evolution
@@ -233,7 +233,7 @@ class Guiding(Crystallizing):
         from mica.select.navigation.navigating import learned_file, load_learned, save_learned
         from mica.select.navigation.rewalking import TAUGHT_MAX, relearned
 
-        if self._kept is None:
+        if self._kept is None or not await self.events(EventQuery(names=tuple(STEPS), limit=1)):
             return 0
         events = await self.events(EventQuery(names=WALKED, limit=WALKED_EVENTS))
         where = self._latest_tree(events) if root is None else self._folder(root)
