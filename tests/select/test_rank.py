@@ -281,17 +281,17 @@ def test_nothing_asked_or_nothing_found_is_no_hit(query: str) -> None:
     assert Shelf([]).search(query) == []
 
 
-def test_ties_are_broken_by_position() -> None:
+def test_of_equal_marks_the_latest_comes_first() -> None:
     shelf = Shelf(apart("same words", "same words", "same words"))
 
-    assert found(shelf.search("words")) == [1, 2, 3]
+    assert found(shelf.search("words")) == [3, 2, 1]
 
 
 def test_a_shortlist_is_limited_and_keeps_the_best() -> None:
     shelf = Shelf(apart(*("parser" for _ in range(50)), "parser deadlock"))
     asked = parse("parser deadlock", now=NOW)
 
-    assert shortlist(asked, shelf.postings(asked.wanted), limit=3) == [51, 1, 2]
+    assert shortlist(asked, shelf.postings(asked.wanted), limit=3) == [51, 50, 49]
     assert shortlist(asked, shelf.postings(asked.wanted), limit=0) == []
 
 
@@ -416,7 +416,7 @@ def test_the_best_few_are_the_beginning_of_all(history: list[Mark], query: str, 
 def test_hits_are_in_order_and_each_once(history: list[Mark], query: str) -> None:
     hits = Shelf(history).search(query)
 
-    assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.mark.position))
+    assert hits == sorted(hits, key=lambda hit: (-hit.score, -hit.at.timestamp(), -hit.position))
     assert len(set(found(hits))) == len(hits)
 
 

@@ -102,6 +102,51 @@ async def test_a_time_in_the_query_raises_its_marks_and_is_told(home: Settings) 
         assert (await memory.search("release")).periods == ()
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "proxy cookie last Tuesday",
+        "cookie on Tuesday",
+        "what did the proxy do to the cookie last Tuesday?",
+        "proxy cookie 2026-11-10",
+    ],
+)
+async def test_what_was_marked_in_the_time_asked_for_comes_first(
+    home: Settings, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-65: before better words of another day, and however many others there are."""
+    monkeypatch.setattr(searching, "CANDIDATES", 10)
+    monkeypatch.setattr(searching, "SHORTLIST_OF_FEW", 10)
+    async with mica.open(":memory:", settings=home, clock=HandClock(SUNDAY)) as memory:
+        for day in range(21):
+            for each in range(3):
+                memory.mark("The proxy dropped the cookie again", at=SUNDAY - timedelta(days=day, minutes=each))
+        memory.mark("The cookie is gone", at=TUESDAY - timedelta(minutes=5))
+
+        said = await memory.search(asked, limit=10)
+
+        assert [hit.at.date() for hit in said[:4]] == [TUESDAY.date()] * 4
+        assert next(hit.at for hit in said if "proxy" in hit.text) == TUESDAY  # the latest of that day
+
+
+async def test_of_marks_that_say_the_same_the_latest_stands_for_them(home: Settings) -> None:
+    """B-65: also where an older one opened its session; a brief tells it with the latest time, too."""
+    async with mica.open(":memory:", settings=home, clock=HandClock(SUNDAY)) as memory:
+        for day in range(20, -1, -1):
+            with memory.context(session=f"day {day}"):
+                if day < 10:
+                    memory.mark("Good morning", at=SUNDAY - timedelta(days=day, minutes=1))
+                memory.mark("The proxy dropped the cookie again", at=SUNDAY - timedelta(days=day))
+
+        hits = await memory.search("proxy cookie", limit=50)
+        [(first, times), *_] = collapsed(hits)
+        brief = await memory.brief("proxy cookie", budget_tokens=300)
+
+        assert (first.at, times) == (SUNDAY, 21)
+        assert hits[0].parts["again"] > 1
+        assert [passage.at for passage in brief.passages if "proxy" in passage.text] == [SUNDAY]
+
+
 async def test_times_of_a_filter_may_be_phrases(home: Settings) -> None:
     async with mica.open(":memory:", settings=home, clock=HandClock(SUNDAY)) as memory:
         memory.mark("The release failed", at=SUNDAY - timedelta(days=40), tags="gotcha")

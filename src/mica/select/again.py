@@ -118,7 +118,7 @@ def spread(hits: Sequence[Hit], before: Sequence[Hit]) -> list[Hit]:
         placed.append(_times(hit, spread=SEVERAL_SPREAD ** better[hit.mark.session]))
         if hit.mark.session is not None:
             better[hit.mark.session] += 1
-    return sorted(placed, key=lambda hit: (-hit.score, hit.mark.position))
+    return sorted(placed, key=lambda hit: -hit.score)  # equal ones as they stand
 
 
 def _times(hit: Hit, **factor: float) -> Hit:

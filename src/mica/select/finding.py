@@ -198,7 +198,7 @@ def one_ranking(
     `above` says which crystals rest on what is at a position.
     """
     every: list[Hit | CrystalHit] = [*marks, *crystals]
-    ordered = sorted(every, key=lambda hit: (-hit.score, isinstance(hit, CrystalHit), hit.position))
+    ordered = sorted(every, key=lambda hit: (-hit.score, isinstance(hit, CrystalHit)))  # equal ones as they stand
     if wanted.with_sources or not crystals:
         return ordered
     shown: dict[int, Hit | CrystalHit] = {}

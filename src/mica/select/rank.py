@@ -42,6 +42,9 @@ OPENING_FACTOR = 1.2  # people say first what a session is about
 QUESTION_FACTOR = 0.85  # a mark that asks seldom answers
 COMPLETE_FACTOR = 1.5  # a mark that says all words of a bare list, beside one whose neighbours say the rest of them
 DATE_FACTOR = 2.0
+PERIOD_FACTOR = 1.0001  # besides, for what is of that time itself: between equals, as people tell of events later, too
+MARKED_FACTOR = 20.0  # the same where the time says when it was marked: hardly anything else comes before it
+REMEMBERED = timedelta(days=8)  # so long ago is a day of which people know that it was that day
 ANNOUNCED = timedelta(days=2)  # so long before an event people speak of it
 REPORTED = timedelta(days=20)  # and so long after
 
@@ -76,6 +79,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     wants_user: bool = False  # asked in the first person, and not for what the agent said
     speaker_factor: float = SPEAKER_FACTOR
     neighbour_share: float = NEIGHBOUR_SHARE
+    period_factor: float = PERIOD_FACTOR
 
     @property
     def wanted(self) -> list[str]:
@@ -93,15 +97,39 @@ def parse(query: str, *, now: datetime, zone: tzinfo | None = None, speakers: It
     said = words(query)
     asked = " ".join(said)
     named = [name for name in speakers if (spoken := " ".join(words(name))) and f" {spoken} " in f" {asked} "]
-    is_bare = len(terms_of(said)) == len(said)
+    times = periods(query, now=now, zone=zone)
+    is_bare = is_list(without_times(query, times)) if times else is_list(query)
     return Query(
         text=query,
         terms=weighted_terms(query, without=[name for name in named if name[0].isupper()], is_bare=is_bare),
         speakers=frozenset(named),
-        periods=periods(query, now=now, zone=zone),
+        periods=times,
         is_bare=is_bare,
+        period_factor=MARKED_FACTOR if is_bare or all(is_remembered(each, now) for each in times) else PERIOD_FACTOR,
         wants_user=bool(_FIRST_PERSON.search(query)) and not _ABOUT_THE_AGENT.search(query),
     )
+
+
+def is_remembered(period: Period, now: datetime) -> bool:
+    """Whether it is a day of late: who says "yesterday" or "last Tuesday" asks for what was marked then."""
+    is_day = period.end_at - period.start_at <= timedelta(hours=25)  # of which one has 25
+    return is_day and now - REMEMBERED <= period.start_at <= now and bool(_OF_LATE.search(period.words))
+
+
+_OF_LATE = re.compile(r"\b(?:today|yesterday|last|past|ago)\b", re.IGNORECASE)
+
+
+def is_list(query: str) -> bool:
+    """Whether it is nothing but words to look for."""
+    said = words(query)
+    return len(terms_of(said)) == len(said)
+
+
+def without_times(query: str, times: Iterable[Period]) -> str:
+    """A question without the words by which it names times."""
+    for period in times:
+        query = re.sub(re.escape(period.words), " ", query, count=1, flags=re.IGNORECASE)
+    return query
 
 
 def weighted_terms(query: str, *, without: Iterable[str] = (), is_bare: bool = False) -> tuple[QueryTerm, ...]:
@@ -135,7 +163,10 @@ SHORTLIST = 200  # measured: 400 find nothing that 200 do not
 
 
 def shortlist(query: Query, postings: Postings, *, limit: int = SHORTLIST) -> list[int]:
-    """The positions worth reading, best first, by their own words and their length. Linear in the postings."""
+    """The positions worth reading, best first, by their own words and their length; of equal ones the latest.
+
+    Linear in the postings.
+    """
     factors: dict[int, float] = {}
     scores: dict[int, float] = defaultdict(float)
     for posting, score in scored((*query.terms, *query.learned), postings):
@@ -143,8 +174,8 @@ def shortlist(query: Query, postings: Postings, *, limit: int = SHORTLIST) -> li
             factor = factors[posting.length] = length_factor(posting.length, postings)
         scores[posting.position] += score * factor
     least = min(heapq.nlargest(limit, scores.values()), default=0.0)
-    ordered = sorted((-score, position) for position, score in scores.items() if score >= least)
-    return [position for _, position in ordered[:limit]]
+    ordered = sorted((-score, -position) for position, score in scores.items() if score >= least)
+    return [-position for _, position in ordered[:limit]]
 
 
 # -- The order ------------------------------------------------------------------------------------------------
@@ -187,7 +218,7 @@ def rank(
     *,
     limit: int | None = None,
 ) -> list[Hit]:
-    """The marks that contain a term of the question or stand beside one that does, best first, ties by position.
+    """The marks that contain a term of the question or stand beside one that does, best first; of equals the latest.
 
     `likeness` says how much more a text is about the same as the question than most are, by position; where it is
     known, a mark may also be found by its meaning alone.
@@ -197,7 +228,7 @@ def rank(
     best = sorted(scores) if limit is None else heapq.nsmallest(limit, scores)
     return [
         Hit(mark=texts[place].mark, score=-score, parts=scoring.added(place) | scoring.factors(place))
-        for score, _, place in best
+        for score, _, _, place in best
     ]
 
 
@@ -224,13 +255,18 @@ class Scoring:
         self._meanings = [weight * score for score in meaning_scores(query, texts, self._near, postings)]
         self._lengths = {length: length_factor(length, postings) for length in {text.length for text in texts}}
 
-    def scores(self) -> list[tuple[float, int, int]]:
-        """Of every text that answers at all: its score below zero, its position, and its place among the texts."""
+    def scores(self) -> list[tuple[float, float, int, int]]:
+        """Of every text that answers: its score, time and position, all below zero, and its place among the texts."""
         meanings = self._meanings or [0.0] * len(self._texts)
         near = self._near or meanings
         columns = zip(self._texts, self._own, self._learned, self._lent, self._sessions, meanings, near, strict=True)
         return [
-            (-(own + lent + session + learned + meaning) * self._factor(text), text.position, place)
+            (
+                -(own + lent + session + learned + meaning) * self._factor(text),
+                -text.mark.at.timestamp(),
+                -text.position,
+                place,
+            )
             for place, (text, own, learned, lent, session, meaning, alike) in enumerate(columns)
             if own or learned or lent or alike >= ALIKE_MIN
         ]
@@ -378,7 +414,10 @@ def time_factors(query: Query, start_at: datetime, end_at: datetime) -> dict[str
     near = any(
         start_at < period.end_at + REPORTED and end_at >= period.start_at - ANNOUNCED for period in query.periods
     )
-    return {"date": DATE_FACTOR} if near else {}
+    factors = {"date": DATE_FACTOR} if near else {}
+    if any(period.start_at <= start_at and end_at < period.end_at for period in query.periods):
+        factors["period"] = query.period_factor
+    return factors
 
 
 def unevenness(postings: Postings) -> float:

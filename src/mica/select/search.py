@@ -13,6 +13,7 @@ from mica.select.again import CLASS, KEPT, broader, joined, kept_first
 from mica.select.corrections import corrected
 from mica.select.meaning import NEAREST
 from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
+from mica.select.repeated import latest_first
 from mica.select.when import Period
 from mica.store.protocol import Store
 
@@ -93,9 +94,9 @@ async def search(
         if tell is not None:
             tell(first)
         second = await asking.answers(broader(asked, first), limit=max(limit, read))
-        hits.extend(corrected(joined(asked, first, second)[:limit]))
+        hits.extend(corrected(latest_first(joined(asked, first, second))[:limit]))
     else:
-        hits.extend(corrected(first[:limit]))
+        hits.extend(corrected(latest_first(first)[:limit]))
     hits.asked, hits.statistics = asked, asking.listed
     if not asked.wanted and asked.periods:
         hits.extend(await _within(store, asked.periods, filters, limit))
@@ -154,7 +155,10 @@ class Asking:
             since=self._filters.since,
             until=self._filters.until,
         )
-        chosen = [position for position in await self._fitting(query, postings) if position not in self._chosen]
+        fitting = await self._fitting(query, postings)
+        if len(fitting) >= self._read:  # not all of them
+            fitting = list(dict.fromkeys([*fitting, *await self._of_periods(query)]))
+        chosen = [position for position in fitting if position not in self._chosen]
         if self._tell is not None:
             await self._look(query, postings, chosen[:QUICK_LOOK])
         self._chosen.update(chosen)
@@ -165,6 +169,20 @@ class Asking:
         if self._filters == ALL:
             return rank(query, texts, postings, self._likeness, limit=limit)
         return [hit for hit in rank(query, texts, postings, self._likeness) if self._filters.fits(hit.mark)]
+
+    async def _of_periods(self, query: Query) -> list[int]:
+        """The best candidates of the times that a question names: too many others may stand before them."""
+        found: list[int] = []
+        for period in query.periods:
+            listed = await self._store.postings(
+                query.wanted,
+                weights={term.term: term.weight for term in (*query.learned, *query.terms)},
+                limit=self._read,
+                since=max(filter(None, [period.start_at, self._filters.since])),
+                until=min(filter(None, [period.end_at, self._filters.until])),
+            )
+            found += shortlist(query, listed, limit=self._read)
+        return found
 
     async def _look(self, query: Query, postings: Postings, chosen: Sequence[int]) -> None:
         """Tell what the best candidates say, once: whoever cannot wait for the answer has this."""

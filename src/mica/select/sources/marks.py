@@ -29,14 +29,17 @@ class Marks:
 
 
 def told(hits: Sequence[Hit]) -> list[Passage]:
-    """Hits as a brief shows them."""
+    """Hits as a brief shows them: of those that say the same the first, which is the latest."""
     best = max((hit.score for hit in hits), default=0.0) or 1.0
     positions = {hit.mark.id: hit.mark.position for hit in hits}
+    distinct: dict[str, Hit] = {}
+    for hit in hits:
+        distinct.setdefault(hit.text, hit)
     return [
         passage(hit.mark, hit.score / best, f"corrected by #{positions[hit.corrected_by]}")
         if hit.corrected_by
         else passage(hit.mark, hit.score / best)
-        for hit in hits
+        for hit in distinct.values()
     ]
 
 
