@@ -62,6 +62,18 @@ async def test_a_handoff_of_the_current_block_or_of_a_named_session(memory: mica
         await memory.handoff(session="s3")
 
 
+async def test_the_latest_session_is_found_behind_many_events_without_one(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """B-28: tools that ran in no session do not make mica forget the last one."""
+    observe(memory, "monday")
+    for number in range(2_100):
+        clock.move(seconds=number % 2)
+        memory.emit("tool.ran", {"number": number})
+
+    assert (await memory.handoff()).session == "monday"
+
+
 async def test_what_is_open_to_do_failed_and_touched_is_told_with_its_source(memory: mica.Memory) -> None:
     """B-28, B-69"""
     observe(memory, "s1")

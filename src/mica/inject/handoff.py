@@ -13,13 +13,13 @@ from mica.inject.render import CLOSING, OPENING, at_most, defused
 from mica.model import MARK, Event, EventId, EventQuery, Mark
 from mica.observe.redact import redact
 from mica.select.sources.files import STEP_NAMES, Visit, visits
+from mica.store.backwards import latest_first
 from mica.store.protocol import Store
 from mica.tokens import estimate
 
 NEXT_TAGS = frozenset(["next", "task", "todo"])  # of marks that say what is to be done
 MARKS_MAX = 1_000  # of a session that are looked at: the latest
 STEPS_MAX = 500
-LATEST_EVENTS = 1_000  # among which the latest session is looked for
 RECENT_MAX, FAILED_MAX, FILES_MAX = 5, 3, 8
 JOINED_TOKENS = 2  # that a line costs besides, where it is joined to others
 QUOTE_CHARACTERS_MAX = 600  # a longer one would push out all others, and its handle leads to the whole
@@ -202,8 +202,11 @@ def _quote(text: str) -> str:
 
 async def latest_session(store: Store) -> str | None:
     """The session in which something happened last; None when there is none."""
-    latest = await store.events(EventQuery(limit=LATEST_EVENTS))
-    return next((event.context.session for event in reversed(latest) if event.context.session is not None), None)
+    async for events in latest_first(store, EventQuery()):
+        for event in reversed(events):
+            if event.context.session is not None:
+                return event.context.session
+    return None
 
 
 async def collect(store: Store, session: str | None) -> Told:

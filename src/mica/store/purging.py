@@ -14,7 +14,7 @@ import secrets
 import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from hashlib import blake2b
 from typing import Protocol
@@ -23,6 +23,7 @@ import msgspec
 
 from mica.errors import InvalidInput
 from mica.model import Event, EventId, EventQuery, Reply, Tombstone, is_tombstone, tombstone
+from mica.store.backwards import latest_first
 from mica.trails import PUBLISHED
 
 PURGE = "log.purged"  # records a purge
@@ -287,7 +288,16 @@ async def fitting(store: Readable, selection: Selection) -> AsyncIterator[list[E
     elif selection.conditions == ("value",):
         read = _whole_log(store)
     else:
-        read = _latest_first(store, selection)
+        read = latest_first(
+            store,
+            EventQuery(
+                session=selection.session,
+                agent=selection.agent,
+                user=selection.user,
+                since=selection.since,
+                until=selection.until,
+            ),
+        )
     async for events in read:
         if fits := [event for event in events if selection.fits(event)]:
             yield fits
@@ -302,31 +312,6 @@ async def _whole_log(store: Readable) -> AsyncIterator[list[Event]]:
     while events := await store.log(after, limit=SELECT_EVENTS):
         yield events
         after = events[-1].position or 0
-
-
-async def _latest_first(store: Readable, selection: Selection) -> AsyncIterator[list[Event]]:
-    """By the indexes of the store, going back in time."""
-    query = EventQuery(
-        session=selection.session,
-        agent=selection.agent,
-        user=selection.user,
-        since=selection.since,
-        until=selection.until,
-        limit=SELECT_EVENTS,
-    )
-    seen: set[EventId] = set()
-    while True:
-        events = await store.events(query)
-        yield [event for event in events if event.id not in seen]
-        if query.limit is None or len(events) < query.limit:
-            return
-        oldest = events[0].at
-        seen = {event.id for event in events if event.at == oldest}
-        until = oldest + timedelta(microseconds=1)
-        if until == query.until:  # all of one moment: only a longer list leads beyond it
-            query = msgspec.structs.replace(query, limit=2 * query.limit)
-        else:
-            query = msgspec.structs.replace(query, until=until, limit=SELECT_EVENTS)
 
 
 # -- What an event says -----------------------------------------------------------------------------------------
