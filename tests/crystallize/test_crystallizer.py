@@ -254,7 +254,7 @@ async def test_an_agent_hands_in_its_own_crystal(memory: mica.Memory, clock: Han
             await memory.commit_crystal(**given)  # type: ignore[arg-type]  # one table for all kinds
         assert refused.value.law == law
     with pytest.raises(LawBroken) as overlapping:
-        await memory.commit_crystal(insight, sources=ids, period="session:other")
+        await memory.commit_crystal(insight, sources=ids, period="pool:2026-11-02")
     assert overlapping.value.law == "overlap"
     again = await memory.commit_crystal(insight, sources=ids, period="session:s1")
     assert (again.revision, again.supersedes) == (2, (crystal.id,))
@@ -513,6 +513,25 @@ async def test_a_crystal_that_a_purge_takes_before_it_arrives_is_refused_in_word
     await memory.purge(ids=ids[:1])
     with pytest.raises(LawBroken, match=f"{ids[0]} is no mark or crystal .* or was purged"):
         await memory.commit_crystal([("Logins fail", ids[:1])], sources=ids, period="session:s1")
+
+
+async def test_a_committed_crystal_rests_on_no_mark_of_another_session(memory: mica.Memory, clock: HandClock) -> None:
+    """K-17: what one session meant does not take the place of another's crystal."""
+    ids = [ref.id for ref in observe(memory, clock, "s1")]
+    others = [ref.id for ref in observe(memory, clock, "s2", says=OTHER)]
+    await memory.commit_crystal([("Logins fail", ids[:1])], sources=ids, period="session:s1")
+
+    for period in ("session:s1", "session:s1 2026-11-03", "session:s"):
+        with pytest.raises(
+            InvalidInput, match=f"a mark of session 's2' and cannot be a source of {period}; .*session:s2"
+        ):
+            await memory.commit_crystal([("Invoices are wrong", others[:1])], sources=others, period=period)
+
+    await memory.commit_crystal([("Invoices are wrong", others[:1])], sources=others, period="session:s2 2026-11-03")
+    assert [(each.period, each.text) for each in await memory.crystals()] == [
+        ("session:s1", "Logins fail"),
+        ("session:s2 2026-11-03", "Invoices are wrong"),
+    ]
 
 
 async def test_a_late_mark_reaches_its_epoch(memory: mica.Memory, clock: HandClock) -> None:

@@ -115,6 +115,14 @@ def session_period(session: str) -> str:
     return f"session:{session[: SESSION_CHARACTERS_MAX // 2]}… {told}"
 
 
+def is_of_another(mark: Mark, period: str) -> bool:
+    """Whether a mark belongs to a session, and this is the period of another one."""
+    if mark.session is None or not period.startswith(session_period("")):
+        return False
+    name, later = session_period(mark.session), _LATER_DAY.fullmatch(period)
+    return period != name and (later is None or later[1] != name)
+
+
 def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:
     """The crystals of each session by its name: the first, and those of later days, which name theirs behind it."""
     found: defaultdict[str, list[Crystal]] = defaultdict(list)

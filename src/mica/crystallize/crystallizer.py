@@ -11,7 +11,7 @@ import msgspec
 
 from mica.crystallize import closing as closings
 from mica.crystallize.asking import OPEN_TAGS, is_fulfilled, standing
-from mica.crystallize.closing import Calendar, Closing, revised
+from mica.crystallize.closing import Calendar, Closing, is_of_another, revised
 from mica.crystallize.digest import Digest, Source, count_mentions, extract, in_time
 from mica.crystallize.drafting import Material, continued, drafted, material
 from mica.crystallize.model_digest import model_digest
@@ -202,6 +202,12 @@ class Crystallizer:
             known = {event.id for event, _ in facts}
             unknown = next((each for each in sources if each not in known), "nothing")
             raise no_source(unknown)
+        for mark in (mark_of(event) for event, _ in facts if event.name == MARK):
+            if is_of_another(mark, period):
+                raise InvalidInput(
+                    f"{mark.id} is a mark of session {mark.session!r} and cannot be a source of {period}; "
+                    f"leave it out, or commit it to {closings.session_period(mark.session or '')}"
+                )
         before = [each for each in await self._store.crystals(CrystalQuery(period=period)) if each.level == level]
         insight, significance, principles = (
             tuple(Statement(redact(text), tuple(cited)) for text, cited in part)
