@@ -10,6 +10,7 @@ import pytest
 import mica
 from mica import Memory
 from mica.model import Context, Event
+from mica.select.fragments import GATHERED
 from mica.select.quality import TASKS_MIN, quality
 from mica.settings import Settings
 from mica.testing import HandClock
@@ -150,3 +151,21 @@ async def test_what_gathering_cost_is_summed_with_what_was_not_shown(home: Setti
     assert cost.answered is not None
     assert cost.answered < 1
     assert (cost.counts["duplicates"], cost.counts["loops"]) == (3, 3)
+
+
+def test_the_cost_of_gathers_is_what_their_receipts_say() -> None:
+    """C-20, K-23: agreement where there is any, shares of the questions, and the slowest beside the usual."""
+    told: list[dict[str, object]] = [
+        {"asked": ["a", "b"], "cached": ["a"], "missing": {"b": "down", "c": "?"}, "latency_ms": 10.0, "tokens": 5},
+        {"asked": ["a", "b"], "missing": {}, "latency_ms": 30.0, "tokens": 7, "coherence": 0.5, "conflicts": 2},
+        {"asked": [], "latency_ms": 90.0, "coherence": 1.0, "conflicts": 1, "counts": {"junk": 3}},
+    ]
+    events = [build(number, GATHERED, data) for number, data in enumerate(told, 1)]
+
+    cost = quality(events, since=START_AT, until=UNTIL).cost
+
+    assert (cost.gathers, cost.tokens, cost.milliseconds) == (3, 12, 130.0)
+    assert (cost.p50_ms, cost.p99_ms, cost.coherence) == (30.0, 90.0, 0.75)
+    assert (cost.answered, cost.cached, cost.conflicts, cost.counts) == (0.75, 0.25, 3, {"junk": 3})
+    nothing = quality([], since=START_AT, until=UNTIL).cost
+    assert (nothing.gathers, nothing.p50_ms, nothing.coherence, nothing.answered) == (0, None, None, None)
