@@ -115,6 +115,8 @@ async def test_events_are_archived_before_they_go(memory: mica.Memory, clock: Ha
     async with mica.open(":memory:", settings=home) as other:
         await other.import_log(Path(done.archive))
         assert await other.events() == events
+    again = await memory.import_log(Path(done.archive))
+    assert (again.events, again.repeated, again.purged) == (0, 0, 2)  # they do not come back, and it is said
     assert (await memory.purge(value="nowhere")).exports == ()
     purged = await memory.purge(value="second")
     assert (purged.events, purged.exports) == (0, (done.archive,))

@@ -250,7 +250,7 @@ def test_an_import_says_what_a_purge_keeps_out(shell: Shell) -> None:
 
     told = shell.run("import", "-", given=exported).stdout
 
-    assert "9 known already, 6 kept out by a purge" in told
+    assert "3 known already, 6 purged here, which do not come back" in told
 
 
 def test_a_part_of_the_log_can_be_taken_along_with_what_led_to_it(shell: Shell, tmp_path: Path) -> None:

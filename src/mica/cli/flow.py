@@ -189,7 +189,7 @@ async def import_(
         said = [f"{counted(done.events, 'event')} from {name_of(given)} ({done.format})"]
         said += [f"{done.repeated:,} known already"] if done.repeated else []
         said += [f"{done.orphans:,} without their parent"] if done.orphans else []
-        said += [f"{done.purged:,} kept out by a purge"] if done.purged else []
+        said += [f"{done.purged:,} purged here, which do not come back"] if done.purged else []
         said += [f"{done.reused:,} with an id that another event of the log has"] if done.reused else []
         console.print(", ".join(said), markup=False, soft_wrap=True)
 

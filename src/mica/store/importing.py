@@ -12,7 +12,7 @@ from typing import IO
 import msgspec
 
 from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput
-from mica.model import Appended, Clock, Event, EventId, EventQuery, make_event
+from mica.model import PURGED, Appended, Clock, Event, EventId, EventQuery, make_event
 from mica.observe import logs
 from mica.observe.clients.readers import reader_of
 from mica.observe.clients.reading import Extent, Reader
@@ -55,7 +55,7 @@ class LogImported(msgspec.Struct, frozen=True, kw_only=True):
     repeated: int  # they were there already
     orphans: int  # their parent is nowhere; only taken where that is allowed
     reused: int  # they have the id of another event of the log, and got their own here
-    purged: int  # a purge took them before they came: tombstones stand for them
+    purged: int  # a purge took them, before they came or after they had come: tombstones stand for them
 
 
 class Importing:
@@ -131,6 +131,7 @@ class Importing:
         read = await asyncio.to_thread(logs.verified, log, known=known, allow_orphans=allow_orphans)
         try:
             outstanding = Outstanding(await self._store.purges())
+            stones = {stone.id for stone in await self._store.events(EventQuery(names=(PURGED,), limit=None))}
             appended = await self._append(read.events)
         except DuplicateEvent as error:
             other = "if it is from another log that uses the same ids, import it with a --source of its own"
@@ -142,10 +143,10 @@ class Importing:
         return LogImported(
             format=log.format,
             events=appended.stored,
-            repeated=appended.repeated,
+            repeated=appended.repeated - sum(event.id in stones for event in read.events),
             orphans=read.orphans,
             reused=log.reused,
-            purged=sum(1 for event in read.events if outstanding.applied(event) is not event),
+            purged=sum(event.id in stones or outstanding.applied(event) is not event for event in read.events),
         )
 
     async def told(self, events: Sequence[Event]) -> Appended:
