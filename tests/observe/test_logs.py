@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import mica
 from mica import Context, EventQuery, Memory
 from mica.errors import InvalidInput
-from mica.inject.documents import event_line
+from mica.inject.documents import chosen, event_line
 from mica.model import Event
 from mica.observe import logs
 from mica.settings import Settings
@@ -143,11 +143,14 @@ async def test_a_changed_export_is_refused_by_line(
     assert await everything(memory) == []
 
 
-async def test_an_export_of_chosen_fields_cannot_come_back(memory: Memory, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bundle", ["minimal", "monitoring", "debugging", "timing", "errors"])
+async def test_an_export_of_chosen_fields_cannot_come_back(memory: Memory, tmp_path: Path, bundle: str) -> None:
+    """And it is said that it is one."""
     path = tmp_path / "small.jsonl"
-    path.write_bytes(event_line(build(1), ("id", "name", "at")))
-    with pytest.raises(InvalidInput, match="bundle full"):
-        await memory.import_log(path)
+    for fields in (chosen(bundle=bundle), ("name", "context.session")):
+        path.write_bytes(event_line(build(1, context=Context(session="s1")), fields))
+        with pytest.raises(InvalidInput, match=r"line 1 is .*(without --bundle and --fields|with the bundle full)"):
+            await memory.import_log(path)
 
 
 async def test_one_id_with_two_contents_is_refused(memory: Memory, tmp_path: Path) -> None:
@@ -458,7 +461,8 @@ async def test_broken_lines_are_named_and_nothing_is_taken(memory: Memory, tmp_p
     path.write_bytes(b"\n".join([good, b"", b"\xff\xfe", b"[1]", b'{"event": "x"}', b'{"a": NaN}', good[:-9]]))
 
     with pytest.raises(
-        InvalidInput, match=r"nothing of .*line 3 .*line 4 holds a list.*line 5 .*no time.*line 6 .*line 7"
+        InvalidInput,
+        match=r"nothing of .*line 3 is not in UTF-8: byte 1 is 0xff; line 4 holds a list.*line 5 .*no time.*line 6 .*line 7 is no JSON: ",
     ):
         await memory.import_log(path)
 

@@ -183,7 +183,12 @@ _CALLED = {list: "a list", str: "a text", bool: "true or false", type(None): "nu
 
 
 def _object(text: bytes) -> Object:
-    found = json.loads(text.decode(), parse_constant=_refuse_constant)
+    try:
+        found = json.loads(text.decode(), parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is no JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.pos + 1}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not in UTF-8: byte {error.start + 1} is {text[error.start]:#04x}") from error
     if not isinstance(found, dict):
         raise ValueError(f"holds {_CALLED.get(type(found), 'a number')}, not an object")
     return found
@@ -204,6 +209,11 @@ def _format_of(record: Object) -> Format:
         return "flat"
     if {"id", "name", "at"} <= record.keys():
         return "mica"
+    if record and record.keys() <= {*_Exported.__struct_fields__}:
+        raise ValueError(
+            f"is a part of an event of ours, {', '.join(sorted(record))}; an export comes back when it was made without "
+            "--bundle and --fields"
+        )
     raise ValueError(f"is in none of the formats {', '.join(FORMATS)}; it has {', '.join(sorted(record)[:8])}")
 
 
