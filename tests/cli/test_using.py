@@ -32,6 +32,9 @@ class Terminal:
     def run(self, *arguments: str) -> Result:
         return CliRunner().invoke(cli, arguments, env=self.variables, prog_name="mica")
 
+    def piped(self, given: bytes, *arguments: str) -> Result:
+        return CliRunner().invoke(cli, arguments, input=given, env=self.variables, prog_name="mica")
+
     def document(self, *arguments: str) -> dict[str, Any]:
         result = self.run(*arguments, "--json")
         assert result.exit_code == 0, result.output
@@ -264,3 +267,24 @@ def test_doctor_tells_of_work_that_failed_and_of_folders_it_cannot_open(terminal
     assert "crystallize failed" in shown
     assert not document["healthy"]
     assert "a-dead-writer cannot be opened (Is a directory)" in " ".join(document["problems"])
+
+
+def test_lines_are_marked_all_or_none(terminal: Terminal) -> None:
+    """What cannot be marked is named with its line, and running it again doubles nothing."""
+    terminal.run("mark", "the login page is slow")
+    terminal.run("purge", "--value", "login", "--yes")
+    for given, said in (
+        (b"one\n\xff\xfe\nthree\n", "standard input is not UTF-8: line 2 has the byte 0xff"),
+        (b"one\n\nthe Login flow\nfour\n", "line 3 cannot be marked, so no line was: "),
+    ):
+        for options in ((), ("--json",)):
+            refused = terminal.piped(given, "mark", "--lines", *options)
+
+            assert (refused.exit_code, refused.stdout) == (1, "")
+            assert refused.stderr.startswith(f"mica: {said}")
+    refused = terminal.piped(b"one\ntwo\n", "mark", "--lines", "--tag", "we ird")
+    assert refused.stderr.startswith("mica: line 1 cannot be marked, so no line was: ")
+    assert terminal.listed("events", "query", "--name", "mark") == []
+
+    assert terminal.piped(b"one\r\n\ntwo\n", "mark", "--lines").exit_code == 0
+    assert [each["data"]["text"] for each in terminal.listed("events", "query", "--name", "mark")] == ["one", "two"]

@@ -16,6 +16,7 @@ from mica.cli.output import (
     Moment,
     Output,
     check_order,
+    given_text,
     making_command,
     memory_command,
     print_late,
@@ -45,7 +46,7 @@ from mica.select.sources import RECENCY_WEIGHT
     show_default=True,
     help="What the parent is to it: its cause, or what it continues, branches off or fulfills.",
 )
-@click.option("--lines", is_flag=True, help="Every line of standard input is a mark of its own.")
+@click.option("--lines", is_flag=True, help="Every line of standard input is a mark of its own: all of them, or none.")
 @click.option("--session", help="The session it belongs to.")
 @click.option("--agent", help="The agent that observed it; without it, you did.")
 @making_command
@@ -75,10 +76,16 @@ async def mark(
         raise click.UsageError("give a TEXT, or pipe one in")
     if lines and given:
         raise click.UsageError("with --lines the marks come from standard input; leave out TEXT")
-    words = " ".join(given) or sys.stdin.read()
-    said = [line for line in words.splitlines() if line.strip()] if lines else [words]
+    words = " ".join(given) or given_text()
+    numbered = {number: line for number, line in enumerate(words.splitlines(), 1) if line.strip()}
+    said = list(numbered.values()) if lines else [words]
     if not said:
         raise InvalidInput("standard input has no line with a text; give one mark on each line")
+    for number, line in numbered.items() if lines else ():
+        try:
+            memory.check_mark(line, tags=tags, why=why, principles=principles)
+        except InvalidInput as error:
+            raise InvalidInput(f"line {number:,} cannot be marked, so no line was: {error}") from error
     led = None if parent is None else await memory.event(parent)
     origin: Origin = "agent" if agent else "user"
     with memory.context(session=session, agent=agent):

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -208,3 +209,16 @@ class Span(click.ParamType[timedelta]):
         if match is None:
             self.fail(f"{value!r} is no length of time; write 90s, 15m, 2h, 3d or 1w", param, ctx)
         return timedelta(**{UNITS[match[2]]: int(match[1])})
+
+
+def given_text() -> str:
+    """All of standard input. Raises InvalidInput, naming the line, where it is not UTF-8."""
+    given = sys.stdin.buffer.read()
+    try:
+        return given.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = given.count(b"\n", 0, error.start) + 1
+        raise InvalidInput(
+            f"standard input is not UTF-8: line {line:,} has the byte 0x{given[error.start]:02x}, so nothing of it was "
+            "taken; convert it first, as `iconv -f latin1 -t utf-8` does"
+        ) from error

@@ -23,6 +23,8 @@ from mica.model import (
     Ref,
     Relation,
     WriterId,
+    check_mark,
+    encode_data,
     split_id,
 )
 from mica.observe.context import Here, Scope, age_s, carrier, environment, narrowed, received
@@ -91,23 +93,14 @@ class Observing(Wired):
 
         `relation` says what the parent is to it: it causes it, or the mark continues it, branches off or fulfills it.
         """
-        if not isinstance(text, str) or not text.strip():
-            raise InvalidInput(f"a mark needs a text, not {text!r}")
         if relation not in RELATIONS:
             raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
-        given = [tags] if isinstance(tags, str) else tags
-        principles = [principles] if isinstance(principles, str) else principles
-        self._check_asserted(text, why or "", *principles, *given)
+        data = self._mark_data(text, tags, why, principles)
         self._check_parent(parent)
         stands_at = at or self._clock()
         led_at = parent.at if isinstance(parent, Event) else None if parent is None else self._marked_at.get(parent.id)
         if parent is not None and led_at is not None and stands_at < led_at:
             raise InvalidInput(f"a mark cannot come before what led to it: {parent.id} is of {led_at.isoformat()}")
-        data: dict[str, object] = {"text": redact(text), "tags": [tag.lstrip("#") for tag in given]}
-        if why is not None:
-            data["why"] = redact(why)
-        if principles:
-            data["principles"] = [redact(principle) for principle in principles]
         if relation != "causes":
             if parent is None and self.here.parent is None:
                 raise InvalidInput(f"a mark that {relation} something needs a parent; give what it {relation}")
@@ -118,6 +111,35 @@ class Observing(Wired):
         if MILESTONE in cast(list[str], data["tags"]):
             self.emit(EPOCH_OPENED, {"mark": ref.id}, parent=ref, context=context, origin=origin, at=at)
         return ref
+
+    def check_mark(
+        self,
+        text: str,
+        *,
+        tags: str | Sequence[str] = (),
+        why: str | None = None,
+        principles: str | Sequence[str] = (),
+    ) -> None:
+        """Raise as `mark` would for what it says, and record nothing: for whoever marks several things or none."""
+        data = self._mark_data(text, tags, why, principles)
+        check_mark(data)
+        encode_data(MARK, data)
+
+    def _mark_data(
+        self, text: str, tags: str | Sequence[str], why: str | None, principles: str | Sequence[str]
+    ) -> dict[str, object]:
+        """What a mark holds, without secrets. Raises InvalidInput when it is no text, or says what was purged."""
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidInput(f"a mark needs a text, not {text!r}")
+        given = [tags] if isinstance(tags, str) else tags
+        principles = [principles] if isinstance(principles, str) else principles
+        self._check_asserted(text, why or "", *principles, *given)
+        data: dict[str, object] = {"text": redact(text), "tags": [tag.lstrip("#") for tag in given]}
+        if why is not None:
+            data["why"] = redact(why)
+        if principles:
+            data["principles"] = [redact(principle) for principle in principles]
+        return data
 
     def _check_parent(self, parent: Event | Ref | None) -> None:
         """Raise InvalidInput where it is known that the parent is of another space: nothing crosses the wall."""
