@@ -211,8 +211,8 @@ def _format_of(record: Object) -> Format:
         return "mica"
     if record and record.keys() <= {*_Exported.__struct_fields__}:
         raise ValueError(
-            f"is a part of an event of ours, {', '.join(sorted(record))}; an export comes back when it was made without "
-            "--bundle and --fields"
+            f"is a part of an event of ours, {', '.join(sorted(record))}; an export comes back when it was made "
+            "without --bundle and --fields"
         )
     raise ValueError(f"is in none of the formats {', '.join(FORMATS)}; it has {', '.join(sorted(record)[:8])}")
 
