@@ -11,10 +11,14 @@ from hypothesis import strategies as some
 
 from mica.errors import InvalidInput
 from mica.select.fragments import (
+    CHARACTERS_MAX,
+    FRAGMENTS_MAX,
+    NUMBER_BITS_MAX,
     PHI,
     PHI_INV,
     PHI_INV_2,
     PHI_INV_3,
+    RANK_MAX,
     Concept,
     Declared,
     Fragment,
@@ -115,6 +119,15 @@ def test_a_fragment_cannot_be_half_made(wrong: dict[str, object], said: str) -> 
 def test_a_source_that_declares_nonsense_is_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         Declared(**({"name": "app"} | wrong))  # type: ignore[arg-type]  # the fault itself
+
+
+def test_what_stands_at_a_bound_is_within_it() -> None:
+    least = Declared(name="app", rank=0, ttl_s=0, time_share=1, fragments_max=1, characters_max=1)
+    most = Declared(name="app", rank=RANK_MAX, fragments_max=FRAGMENTS_MAX, characters_max=CHARACTERS_MAX)
+
+    assert (least.rank, least.time_share, most.rank) == (0, 1, RANK_MAX)
+    for value in (0.5, -(2**NUMBER_BITS_MAX - 1), True, "ünits", None):
+        assert Fragment(key="k", text="t", at=NOW, source="app", value=value, confidence=1).value == value
 
 
 def test_powers_of_phi_are_what_they_are_called() -> None:
