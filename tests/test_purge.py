@@ -191,6 +191,43 @@ async def test_a_short_value_is_looked_for_as_it_is_written(memory: mica.Memory)
     assert (await memory.purge(value="a-b")).events == 2
 
 
+async def test_a_purged_value_may_be_said_again_when_that_is_allowed(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53: what refuses a mark is named with the way to lift it; what was purged stays gone."""
+    memory.mark("The login page is slow")
+    late = clock()
+    purged = await memory.purge(value="login", reason="not to be spoken of")
+    clock.move(minutes=1)
+    refusals = [
+        ("the Login flow was rewritten", "Login"),
+        ("so we log in, and wait", "log in"),
+    ]
+    for text, word in refusals:
+        with pytest.raises(InvalidInput) as refused:
+            memory.mark(text)
+        assert str(refused.value).startswith(f"'{word}' was purged on ")
+        assert f"(not to be spoken of; record {purged.record})" in str(refused.value)
+        assert str(refused.value).endswith(f"`mica purge --allow {word if word == 'Login' else repr(word)}`")
+    for other in ("log", "the login page", "cookies"):
+        with pytest.raises(InvalidInput, match=r"no purge of the value .* stands here"):
+            await memory.allow(other)
+
+    assert await memory.allow("LOGIN") == [purged.record]
+
+    for text, _ in refusals:
+        memory.mark(text)
+    brief = await memory.brief("login flow")
+    assert "Login flow" in brief.text
+    assert (await memory.event(brief.receipt or "")).name == "brief"
+    memory.emit("tool.ran", {"text": "the login failed"}, at=late)
+    assert (await names(memory)).count("event.purged") == 2
+    assert await memory.verify() == []
+    with pytest.raises(InvalidInput, match="no purge of the value 'login' stands here"):
+        await memory.allow("login")
+    await memory.purge(value="login")
+    with pytest.raises(InvalidInput, match="'Login' was purged"):
+        memory.mark(refusals[0][0])
+
+
 async def test_what_was_purged_is_not_asserted_again(memory: mica.Memory, clock: HandClock) -> None:
     """K-53: a mark that says it once more is refused with the reason, in another spelling too; an event is not."""
     await memory.purge(value="Ann Lee", reason="left the company")

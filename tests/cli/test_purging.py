@@ -219,3 +219,18 @@ def test_bad_input_is_one_line_and_nothing_goes(shell: Shell, arguments: list[st
     assert result.exit_code == code
     assert said in result.stderr
     assert residue(shell.store.parent, [SECRET])
+
+
+def test_a_purged_value_is_allowed_again_by_the_command_that_the_refusal_names(shell: Shell) -> None:
+    """K-53"""
+    shell.run("mark", "the login page is slow")
+    shell.run("purge", "--value", "login", "--yes")
+    refused = shell.run("mark", "the Login flow was rewritten")
+    assert (refused.exit_code, refused.stderr.startswith("mica: 'Login' was purged on ")) == (1, True)
+    assert "`mica purge --allow Login`" in refused.stderr
+
+    assert shell.run("purge", "--allow", "Login", "--session", "s1").exit_code == 2
+    assert shell.run("purge", "--allow", "Login").stdout == "it may be said again; what was purged stays gone\n"
+
+    assert shell.run("mark", "the Login flow was rewritten").exit_code == 0
+    assert shell.run("purge", "--allow", "Login").exit_code == 1

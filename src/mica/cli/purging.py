@@ -39,6 +39,7 @@ MASK = "***"  # in place of a value that is not to be shown
     is_flag=True,
     help="Ask for the value, or read it from standard input; it is not shown.",
 )
+@click.option("--allow", metavar="TEXT", help="Purge nothing: let this value be said again that was purged.")
 @click.option("--session", help="Of this session.")
 @click.option("--agent", help="Of this agent.")
 @click.option("--user", help="Of this user.")
@@ -55,6 +56,7 @@ async def purge(
     references: tuple[str, ...],
     value: str | None,
     ask_value: bool,
+    allow: str | None,
     session: str | None,
     agent: str | None,
     user: str | None,
@@ -72,6 +74,13 @@ async def purge(
 
     Example: mica purge --value sk-live-4242 --reason "leaked key"
     """
+    if allow is not None:
+        if references or ask_value or any((value, session, agent, user, since, until)):
+            raise click.UsageError("with --allow nothing is purged; leave out what selects events")
+        lifted = await memory.allow(allow)
+        told = "it may be said again; what was purged stays gone"
+        output.show({"allowed": lifted}, lambda console: console.print(told))
+        return
     if ask_value:
         if value is not None:
             raise click.UsageError("give --value or --ask-value, not both")

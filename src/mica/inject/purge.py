@@ -40,7 +40,7 @@ from mica.observe.traces import purge_traces
 from mica.select.follow import history
 from mica.settings import RetentionSettings
 from mica.store.protocol import Store
-from mica.store.purging import BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
+from mica.store.purging import ALLOWED, BY_HAND, EXPORTED, PURGE, Found, Purged, Selection, find, steps
 from mica.store.retention import OFF, RETENTION, Retained, due
 from mica.teachings import PROMOTED
 
@@ -112,6 +112,21 @@ class Purging:
             removed=traces.removed,
             unreached=(*await self._store.scrub(), *traces.left, *unreached, *quoting),
         )
+
+    async def allow(self, value: str, *, context: Context) -> list[EventId]:
+        """Let a purged value be said again; returns the purges of it. Raises InvalidInput when there is none."""
+        purges = [purge for purge in await self._store.purges() if purge.is_of(value)]
+        if not purges:
+            raise InvalidInput(
+                f"no purge of the value {value!r} stands here, so nothing refuses it; give the text that was purged, "
+                "in whichever spelling"
+            )
+        for purge in purges:
+            at, told = self._clock(), Tombstone(purge=next(self._ids), reason="may be said again")
+            await self._store.keep_purge(purge.lifting(at=at, told=told))
+            data = {"purge": purge.told.purge}
+            await self._append([make_event(told.purge, ALLOWED, data, at=at, context=context, origin="user")])
+        return [purge.told.purge for purge in purges]
 
     async def _quoting(self, purged: Collection[EventId]) -> list[str]:
         """The status files that were written from crystals which are gone; they are people's, so people see to them."""

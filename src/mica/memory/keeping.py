@@ -15,6 +15,7 @@ from mica.errors import InvalidInput
 from mica.memory.briefing import Briefing
 from mica.model import (
     Event,
+    EventId,
     Ref,
     Work,
     check_several,
@@ -114,6 +115,17 @@ class Keeping(Briefing):
 
             purged = with_files(purged, await self.trails.republish(published))
         return purged
+
+    async def allow(self, value: str) -> list[EventId]:
+        """Let a value be said again that was purged: marks and judgments refuse it no more. It is recorded without it.
+
+        What a purge took stays gone, and so does what happened before it and arrives later. Returns the records of the
+        purges. Raises InvalidInput when no purge of this value alone stands.
+        """
+        await self._stored()
+        purges = await self._purging.allow(value, context=self.here.context)
+        await self.learn_purges()
+        return purges
 
     @cached_property
     def _purging(self) -> Purging:

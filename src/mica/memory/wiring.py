@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -193,7 +194,12 @@ class Wired:
         """Raise InvalidInput when one of these says again what was purged."""
         for text in texts:
             if (purge := self._outstanding.asserted(text)) is not None:
-                raise InvalidInput(f"this was purged ({purge.told.reason}), and must not be brought back")
+                said = purge.written_in(text) or text
+                raise InvalidInput(
+                    f"{said!r} was purged on {purge.at:%Y-%m-%d} ({purge.told.reason}; record {purge.told.purge}), and "
+                    f"must not be brought back; say it in other words, or let it be said again: "
+                    f"`mica purge --allow {shlex.quote(said)}`"
+                )
 
     def _moment(self, given: datetime | str | None, now: datetime) -> datetime | None:
         if isinstance(given, str):

@@ -14,7 +14,7 @@ import secrets
 import unicodedata
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
 from typing import Protocol
@@ -28,13 +28,15 @@ from mica.trails import PUBLISHED
 
 PURGE = "log.purged"  # records a purge
 EXPORTED = "log.exported"  # records a file that holds events
-RECORDS = (PURGE, EXPORTED, PUBLISHED)
+ALLOWED = "log.allowed"  # records that a purged value may be said again
+RECORDS = (PURGE, EXPORTED, ALLOWED, PUBLISHED)
 BY_HAND = "purged by hand"  # the reason when none is given
 VALUE_CHARACTERS_MAX = 10_000  # a private key has some thousand; a longer text is an event, which has an id
 SALT_BYTES = 16
 SPELLED_LETTERS_MIN = 4  # a shorter value is looked for as it is written: other spellings would be other words
 SELECT_EVENTS = 1_000  # read at a time
 BURY_EVENTS = 500  # in one transaction: others wait for it for some tens of milliseconds
+BEFORE_ALL = datetime(1, 1, 1, tzinfo=UTC)
 FIRST_EVENTS = 5  # shown before a person agrees
 
 # Where a text that was purged may begin in another: at a word, at a sign, at an underscore.
@@ -111,11 +113,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         if self.ids:
             return None
         salt = secrets.token_bytes(SALT_BYTES)
-        value = None if self.value is None else self.value.strip()
-        spelled = "" if value is None else Spelled(value).letters
-        is_spelled = len(spelled) >= SPELLED_LETTERS_MIN
-        if is_spelled:
-            value = spelled
+        value, is_spelled = (None, False) if self.value is None else _looked_for(self.value)
         return Purge(
             told=told,
             at=at,
@@ -129,6 +127,12 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             since=self.since,
             until=self.until,
         )
+
+
+def _looked_for(value: str) -> tuple[str, bool]:
+    """What is looked for in place of a value, and whether that is its letters, in any spelling."""
+    letters = Spelled(value).letters
+    return (letters, True) if len(letters) >= SPELLED_LETTERS_MIN else (value.strip(), False)
 
 
 class Purge(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,18 +149,31 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
     is_spelled: bool = False  # the digest is that of the letters, in any spelling
     since: datetime | None = None
     until: datetime | None = None
+    lifts: EventId | None = None  # a purge whose value may be said again; then it takes nothing itself
+    is_lifted: bool = False
 
     @property
     def is_of_value(self) -> bool:
-        """Whether it takes a value wherever it stands."""
+        """Whether it takes a value wherever it stands, also when it is said again."""
         others = self.session, self.agent, self.user, self.since, self.until
-        return self.value is not None and all(other is None for other in others)
+        return self.value is not None and not self.is_lifted and all(other is None for other in others)
+
+    def is_of(self, value: str) -> bool:
+        """Whether it takes this value and no other, wherever it stands."""
+        text, is_spelled = _looked_for(value)
+        return self.is_of_value and self.is_spelled == is_spelled and _sealed(text, self.salt) == self.value
+
+    def lifting(self, *, at: datetime, told: Tombstone) -> Purge:
+        """What a store keeps beside it, so that its value may be said again. What happened before it stays taken."""
+        return Purge(told=told, at=at, salt=b"", lifts=self.told.purge, until=BEFORE_ALL)
 
     def fits(self, event: Event, said: Iterable[Said] | None = None) -> bool:
         """Whether it takes this event. A value is recognised where a word or a sign begins, not inside of a word.
 
         `said` are the strings of the event, for whoever asks several purges.
         """
+        if self.lifts is not None:
+            return False
         is_late = event.at > self.at and not (self.is_of_value and is_recalled(event))
         if is_late or event.id == self.told.purge or not _is_between(event, self.since, self.until):
             return False
@@ -178,8 +195,29 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.is_spelled:
             return any(_sealed(part, self.salt) == self.value for part in said.spelled.parts(size))
-        starts = (found.start() for found in _BEGINNING.finditer(text, 0, len(text) - size + 1))
-        return any(_sealed(text[start : start + size], self.salt) == self.value for start in starts)
+        return any(_sealed(part, self.salt) == self.value for part in self._parts(text))
+
+    def written_in(self, text: str) -> str | None:
+        """How a text writes the value; None when it does not hold it."""
+        if not self.is_spelled:
+            return next((part for part in self._parts(text) if _sealed(part, self.salt) == self.value), None)
+        written = unicodedata.normalize("NFKC", text)
+        words = [(word.start(), word.end(), word[0].casefold()) for word in _LETTERS.finditer(written)]
+        for number, (start, _, _) in enumerate(words):
+            letters = ""
+            for _, end, word in words[number:]:
+                letters += word
+                if len(letters) == self.value_characters and _sealed(letters, self.salt) == self.value:
+                    return written[start:end]
+                if len(letters) >= self.value_characters:
+                    break
+        return None
+
+    def _parts(self, text: str) -> Iterator[str]:
+        """Every part of a text that is as long as the value, from where a word or a sign begins."""
+        size = self.value_characters
+        starts = (found.start() for found in _BEGINNING.finditer(text, 0, max(0, len(text) - size + 1)))
+        return (text[start : start + size] for start in starts)
 
 
 class Outstanding:
@@ -189,8 +227,10 @@ class Outstanding:
     """
 
     def __init__(self, purges: Iterable[Purge] = ()) -> None:
-        distinct = {purge.told.purge: purge for purge in purges}
-        self.purges = tuple(sorted(distinct.values(), key=lambda purge: (purge.at, purge.told.purge)))
+        kept = {purge.told.purge: purge for purge in purges}
+        for lifted in {purge.lifts for purge in kept.values()} & kept.keys():
+            kept[lifted] = msgspec.structs.replace(kept[lifted], is_lifted=True)
+        self.purges = tuple(sorted(kept.values(), key=lambda purge: (purge.at, purge.told.purge)))
         self.latest = self.purges[-1].at if self.purges else None
         self._values = [purge for purge in self.purges if purge.is_of_value]
         self._has_values = any(purge.value is not None for purge in self.purges)
