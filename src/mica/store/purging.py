@@ -228,7 +228,7 @@ class Outstanding:
 
     def __init__(self, purges: Iterable[Purge] = ()) -> None:
         kept = {purge.told.purge: purge for purge in purges}
-        for lifted in {purge.lifts for purge in kept.values()} & kept.keys():
+        for lifted in [each for purge in kept.values() if (each := purge.lifts) is not None and each in kept]:
             kept[lifted] = msgspec.structs.replace(kept[lifted], is_lifted=True)
         self.purges = tuple(sorted(kept.values(), key=lambda purge: (purge.at, purge.told.purge)))
         self.latest = self.purges[-1].at if self.purges else None
