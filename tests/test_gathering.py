@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -435,6 +437,30 @@ async def test_a_disagreement_that_lasts_is_told_once_and_its_replies_are_used(h
     async with mica.open(tmp_path / "space.db", settings=home) as memory:
         memory.emit("learning.done", {"concept": "a:b:c"})
     assert await ask(6) == 2
+
+
+@pytest.mark.parametrize("asked", ["await memory.defrag('a:b:c')", "await memory.brief(concept='a:b:c')"])
+def test_what_a_source_is_asked_with_is_loaded_before_the_clock_starts(asked: str, tmp_path: Path) -> None:
+    """C-09: or the first gather of a process would pass its deadline, and every other source would be late."""
+    code = f"""
+import asyncio, msgspec, sys, mica
+
+async def loaded(concept):
+    print("loaded:", hasattr(sys.modules.get("httpx2"), "AsyncClient"))
+
+async def main():
+    table = {{"driver": "http", "url": "http://127.0.0.1:9/", "concepts": ["a:*"]}}
+    settings = msgspec.structs.replace(mica.load_settings({{"HOME": {str(tmp_path)!r}}}), sources={{"api": table}})
+    async with mica.open(":memory:", settings=settings) as memory:
+        memory.register("probe", loaded)
+        assert "httpx2" not in sys.modules
+        {asked}
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stdout == "loaded: True\n", done.stdout + done.stderr
 
 
 async def test_a_file_that_changed_is_read_again_whoever_read_it_before(home: Settings, tmp_path: Path) -> None:

@@ -164,6 +164,7 @@ class Briefing(Gathering):
             is_compressed=compress,
             is_preview=is_preview,
         )
+        await self._load(asked.concepts)
         began = asyncio.get_running_loop().time()
         if at is not None:
             past = self._moment(at, now or self._clock())
@@ -184,13 +185,16 @@ class Briefing(Gathering):
 
         Briefs work without this, but the first of a process may name what was not ready in time.
         """
-        from mica.inject import ranking  # noqa: F401  # for what it loads
-
         await self.prepare(concept)
         with suppress(MicaError):
             await self._store.postings([""], limit=1)
             if self._meanings is not None:
                 await self._meanings.prepare()
+
+    async def _load(self, concepts: Sequence[Concept]) -> None:
+        from mica.inject import ranking  # noqa: F401  # for what it loads
+
+        await super()._load(concepts)
 
     async def _brief_now(self, asked: _Asked, now: datetime) -> Brief:
         """What there is to tell, and nothing that was purged before it is told."""

@@ -141,7 +141,8 @@ class Gathering(Sourcing):
 
         It takes at most `deadline_s` and its text at most 1/φ of `budget_tokens`, both as `[brief]` sets them unless
         given. Sources that fail, hang or lie cost only their own say: `missing` names them, `degraded` those that are
-        answered for by what they said earlier. Nothing of theirs is raised. Each call records one event.
+        answered for by what they said earlier. Nothing of theirs is raised. Each call records one event. The first
+        about a concept loads what its sources are asked with, before that time begins; `prepare` does it ahead.
         """
         about = concept if isinstance(concept, Concept) else Concept.parse(concept)
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
@@ -149,6 +150,7 @@ class Gathering(Sourcing):
         if deadline_s is not None and not 0 < deadline_s < math.inf:
             raise InvalidInput(f"nothing can be gathered within {deadline_s} seconds; give more than 0")
         deadline_s = self._settings.brief.deadline_s if deadline_s is None else deadline_s
+        await self._load([about])
         answer, _, _ = await self._gathered(
             about, budget_tokens=budget_tokens, deadline_s=deadline_s, now=now or self._clock()
         )
@@ -162,13 +164,19 @@ class Gathering(Sourcing):
         A process that has just begun would pay for it within its first deadline. What is not there is told when it is
         asked. Raises InvalidInput for what is no concept.
         """
-        from mica.inject import composing  # noqa: F401  # for what it loads
-
         given = [concept] if isinstance(concept, str | Concept) else concept
         named = [*given, *self._settings.brief.concepts]
         concepts = [each if isinstance(each, Concept) else Concept.parse(each) for each in named]
-        if concepts and self._collecting.sources:
+        await self._load(concepts)
+        if concepts:
             await self.sources.prepare(concepts)
+
+    async def _load(self, concepts: Sequence[Concept]) -> None:
+        """Load what these are gathered with, before a clock starts."""
+        from mica.inject import composing  # noqa: F401  # for what it loads
+
+        if concepts and self._collecting.sources:
+            await self.sources.load(concepts)
 
     async def _gathered(
         self, concept: Concept, *, budget_tokens: int, deadline_s: float, now: datetime

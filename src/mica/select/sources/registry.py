@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
@@ -21,9 +21,10 @@ from mica.select.sources.health import Health
 from mica.settings import Settings
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    from mica.select.sources.tables import Explained
+    from mica.select.sources.tables import DeclaredSource, Explained
 
 PREPARE_S = 1.0  # for all sources to be connected to, ahead of a deadline; who takes longer is asked all the same
+LOADED_MAX = 2_000  # concepts that are remembered as loaded for; looking once more takes some microseconds
 CLOSE_S = 10.0  # for one source to end what it holds; a server that hangs must not keep a process from ending
 
 
@@ -46,6 +47,7 @@ class Sources:
         self._pool = Pool()
         self._folder = settings.home if settings.file is None else settings.file.parent
         self._sources: dict[str, FragmentSource] = {}
+        self._loaded: set[Concept] = set()  # for which everything was loaded that is installed
         if settings.sources:
             from mica.select.sources.declaring import opened
             from mica.select.sources.tables import Around
@@ -77,6 +79,7 @@ class Sources:
         if source.declared.name in self._sources:
             raise InvalidInput(f"there is a source {source.declared.name!r} already; give another name")
         self._sources[source.declared.name] = source
+        self._loaded.clear()
 
     def register(
         self,
@@ -171,28 +174,44 @@ class Sources:
                     asked.append(source.asked(f"nothing: {reason}", {}))
         return sorted(asked, key=lambda each: (each.declared.rank, each.source))
 
+    async def load(self, concepts: Iterable[Concept]) -> None:
+        """Load what the sources that cover these are asked with, once; what is not installed is told when it is asked.
+
+        Whoever asks under a deadline does this first: a module that is loaded holds up every other source, too.
+        """
+        for concept in concepts:
+            if concept in self._loaded:
+                continue
+            tables = self._tables([concept])
+            needed = {each.needs for each in tables} | {
+                "jsonpath" for each in tables if getattr(each.table, "select", None)
+            }
+            for module in sorted(needed - {None} - sys.modules.keys(), key=str):
+                with suppress(ImportError):
+                    await asyncio.to_thread(import_module, str(module))
+            if len(self._loaded) < LOADED_MAX:
+                self._loaded.add(concept)
+
     async def prepare(self, concepts: Collection[Concept]) -> None:
-        """Load and connect to what the sources that cover these are asked with, so that no deadline pays for it.
+        """Load what the sources that cover these are asked with, and connect to them, so that no deadline pays for it.
 
         What is not installed, or does not answer within a second, is told when it is asked.
         """
-        from mica.select.sources.tables import DeclaredSource
-
-        asked = [each for each in self if any(each.declared.knows(concept) for concept in concepts)]
-        tables = [each for each in asked if isinstance(each, DeclaredSource)]
-        needed = {each.needs for each in tables} | {
-            "jsonpath" for each in tables if getattr(each.table, "select", None)
-        }
-        for module in sorted(needed - {None} - sys.modules.keys(), key=str):
-            with suppress(ImportError):
-                await asyncio.to_thread(import_module, str(module))
-        connecting = [asyncio.ensure_future(each.connect()) for each in tables]
+        await self.load(concepts)
+        connecting = [asyncio.ensure_future(each.connect()) for each in self._tables(concepts)]
         if connecting:
             _, late = await asyncio.wait(connecting, timeout=PREPARE_S)
             for task in connecting:
                 task.add_done_callback(heed)
             for task in late:
                 task.cancel()
+
+    def _tables(self, concepts: Collection[Concept]) -> list[DeclaredSource]:
+        """The sources with a table that cover any of these."""
+        from mica.select.sources.tables import DeclaredSource
+
+        covering = [each for each in self if any(each.declared.knows(concept) for concept in concepts)]
+        return [each for each in covering if isinstance(each, DeclaredSource)]
 
     async def health(self, *, timeout_s: float = 3.0) -> list[Health]:
         """Whether each source answers, all asked at once. None of them is waited for longer than the time."""
