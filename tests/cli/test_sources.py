@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sqlite3
 from collections.abc import Callable
@@ -144,6 +145,21 @@ def test_doctor_names_sources_that_do_not_answer_within_its_time(run: Run) -> No
     assert "source hung does not answer: no answer within 2 s" in said
     assert document["sources"] == {"declared": 4, "silent": ["state", "hung", "api"], "failing": []}
     assert PASSWORD not in said
+
+
+def test_a_brief_in_a_shell_has_a_second_unless_another_deadline_is_given(run: Run) -> None:
+    """A process that has just begun and a person who waits: 100 ms, as agents have, would tell a part."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        api = f'[sources.api]\ndriver = "http"\nurl = "http://127.0.0.1:{silent.getsockname()[1]}/"\n'
+        run("mark", "something")
+
+        told = run("brief", "--concept", "a:b:c", settings=api).output
+        given = run("brief", "--concept", "a:b:c", "--deadline", "0.05", settings=api).output
+
+    assert re.search(r"api \(no answer within [67]\d\d ms\)", told)
+    assert re.search(r"api \(no answer within [1-4]\d ms\)", given)
 
 
 def test_a_source_that_is_there_and_never_answers_is_not_called_well(run: Run) -> None:

@@ -658,6 +658,28 @@ async def test_readers_go_on_while_another_process_writes(tmp_path: Path) -> Non
     await store.close()
 
 
+async def test_who_waits_for_a_locked_file_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, while it goes on waiting: without a word a command seems to hang."""
+    monkeypatch.setattr(sqlite, "SAY_S", 0)
+    store = await SqliteStore.open(tmp_path / "space.db")
+    other = apsw.Connection(str(tmp_path / "space.db"))
+    other.execute("BEGIN IMMEDIATE")
+
+    writing = asyncio.create_task(store.append([build(1)]))
+    while not caplog.messages and not writing.done():
+        await asyncio.sleep(0)
+    other.execute("ROLLBACK")
+
+    assert await writing == Appended(stored=1)
+    assert caplog.messages == [
+        f"{tmp_path / 'space.db'} is locked by another process; waiting for it, 60 s at the most"
+    ]
+    other.close()
+    await store.close()
+
+
 async def test_patience_ends_with_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "PATIENCE_S", 0)
     path = tmp_path / "space.db"

@@ -40,7 +40,8 @@ async def doctor(memory: Memory, output: Output) -> None:
 
     Example: mica doctor
     """
-    stored = await memory.verify()  # before all that is counted: what killed processes left is stored by it
+    with Console(stderr=True).status("verifying") as status:  # first: it stores what killed processes left
+        stored = await memory.verify(on_progress=lambda done: status.update(f"{done:,} events"))
     waiting_events, waiting_bytes = await memory.backlog()
     sizes = await memory.sizes()
     waiting = await memory.unread(_transcripts_of(memory.location))

@@ -31,6 +31,9 @@ from mica.observe.redact import redact
 from mica.select.finding import DEPTHS, CrystalHit, Depth, collapsed
 from mica.select.rank import Hit
 from mica.select.sources import RECENCY_WEIGHT
+from mica.settings import load_settings
+
+PATIENCE_S = 1.0  # a person in a shell would rather wait than be told a part; agents are briefed by other ways
 
 
 @click.command()
@@ -220,7 +223,9 @@ def _hit_document(hit: Hit | CrystalHit) -> dict[str, object]:
     help="How much being fresh counts among crystals, beside what they say of the query.",
 )
 @click.option(
-    "--deadline", type=click.FloatRange(0.001, 3_600), help="Seconds at the most (settings: brief.deadline_s)."
+    "--deadline",
+    type=click.FloatRange(0.001, 3_600),
+    help="Seconds at the most (settings: brief.deadline_s; 1 in a shell, or more).",
 )
 @click.option(
     "--concept", "concepts", multiple=True, metavar="DOMAIN:TYPE:ID", help="What other systems know of this, too."
@@ -262,7 +267,7 @@ async def brief(
         budget_tokens=budget,
         preset=cast(Preset | None, preset),
         recency_weight=recency_weight,
-        deadline_s=deadline,
+        deadline_s=deadline or max(PATIENCE_S, load_settings().brief.deadline_s),
         concept=concepts,
         at=at,
         compress=compress,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +21,11 @@ from mica.store.work import nothing_to_hear
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LOG = logging.getLogger("mica")
+
 BUSY_MS = 20  # how long the worker thread itself may wait: readers of this process stand behind it
 RETRY_S = 0.005, 0.03  # between two tries, at random, so that writers do not keep step
+SAY_S = 3  # after which whoever waits is told for what: most writers take some milliseconds
 READERS_S = 10  # how long a purge waits for those who read in the log: an answer takes less, a forgotten reader longer
 
 
@@ -78,12 +82,17 @@ class SqliteStore:
     async def _patiently(self, call: Callable[[], R], thread: ThreadPoolExecutor | None = None) -> R:
         """Run on the worker thread or another; while another process writes, give the thread away and try again."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + PATIENCE_S
+        began, is_said = loop.time(), False
         while True:
             try:
                 return await loop.run_in_executor(thread or self._thread, call)
             except StoreBusy as error:
-                if loop.time() > until:
+                if not is_said and loop.time() - began >= SAY_S:
+                    is_said = True
+                    LOG.warning(
+                        "%s is locked by another process; waiting for it, %s s at the most", self._path, PATIENCE_S
+                    )
+                if loop.time() - began > PATIENCE_S:
                     raise StoreBusy(f"{self._path} was busy for {PATIENCE_S} s; which process holds it?") from error
                 await asyncio.sleep(random.uniform(*RETRY_S))
 
