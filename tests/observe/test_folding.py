@@ -117,6 +117,32 @@ async def test_a_burst_without_end_is_stored_all_the_same(flood: Flood, monkeypa
     assert flood.stored > 0
 
 
+async def test_whatever_comes_later_is_stored_by_itself(tmp_path: Path) -> None:
+    """One event, a pause, another one: nobody has to read for the fold to go on."""
+    stored: list[str] = []
+    changed = asyncio.Event()
+
+    async def append(events: Sequence[Event]) -> Appended:
+        stored.extend(event.name for event in events)
+        changed.set()
+        return Appended(stored=len(events))
+
+    folding = Folding(append, tmp_path)
+    journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
+    folding.begin(journal)
+    for name in ("one", "two", "three"):
+        changed.clear()
+        journal.emit(name)
+        async with asyncio.timeout(60):
+            await changed.wait()
+        for _ in range(100):  # the fold has seen that nothing is left, and waits to be woken
+            await asyncio.sleep(0)
+    await folding.close()
+    journal.close()
+
+    assert stored == ["one", "two", "three"]
+
+
 async def test_events_that_come_one_by_one_gather_before_they_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,7 +204,8 @@ class Folding:
             if journal.waiting > before and journal.size_bytes < HURRY_BYTES:
                 await asyncio.sleep((self._loop.time() - began) / BUSY_SHARE)
         # One batch: what comes meanwhile gathers again, or a sync for every few events would stand in `durable`'s way.
-        if journal is not None and await self._fold_some(journal) and journal.waiting:
+        # After each there is another look: only one that finds nothing lets the next event wake the fold.
+        if journal is not None and await self._fold_some(journal):
             self._wanted.set()
 
     async def _lull(self) -> None:
