@@ -245,14 +245,18 @@ async def test_what_is_no_teaching_is_refused(memory: mica.Memory) -> None:
 
     with pytest.raises(mica.InvalidInput, match="only crystals are promoted"):
         await memory.promote(mark.id)
-    with pytest.raises(mica.UnknownEvent):
-        await memory.withdraw(made.id, reason="no teaching")
+    for reference, kind in ((mark.id, "mark"), (made.id, "crystal")):
+        with pytest.raises(mica.InvalidInput, match=rf"event #\d+ is a {kind}, no teaching; `mica teachings` lists"):
+            await memory.withdraw(reference, reason="no teaching")
+    teaching = await memory.promote(made.id, by="ann")
+    with pytest.raises(mica.InvalidInput, match=f"is a crystal, no teaching; its teaching is #{teaching.position}$"):
+        await memory.withdraw(made.id, reason="the number of its crystal")
     for name in (PROMOTED, WITHDRAWN):
         memory.emit(name, {"content": "anything"})
         with pytest.raises(mica.InvalidEvent, match="teaching"):
             await memory.teachings()
 
-    assert await memory.teachings() == []
+    assert await memory.teachings() == [teaching]
     assert len(await memory.events(EventQuery(names=("event.refused",)))) == 2
     with pytest.raises(mica.InvalidEvent, match="is not a teaching"):
         teaching_of(await memory.event(mark.id))

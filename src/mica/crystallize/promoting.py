@@ -118,17 +118,24 @@ class Promoting:
         ]
 
     async def withdraw(self, identifier: EventId, *, reason: str, context: Context) -> Teaching:
-        """End a teaching; one that has ended stays as it is. Raises UnknownEvent when it is none."""
+        """End a teaching; one that has ended stays as it is. Raises InvalidInput, with what it is, when it is none."""
         teaching = await self._teaching(identifier)
         if teaching.ended is None:
             await self._append([self._withdrawal(teaching, redact(reason), context=context, origin="user")])
         return await self._teaching(identifier)
 
     async def _teaching(self, identifier: EventId) -> Teaching:
-        for teaching in await self.teachings(with_ended=True):
+        known = await self.teachings(with_ended=True)
+        for teaching in known:
             if teaching.id == identifier:
                 return teaching
-        raise UnknownEvent(identifier)
+        event = await self._store.event(identifier)
+        if event is None:
+            raise UnknownEvent(identifier)
+        of_crystal = [f"#{each.position}" for each in known if each.crystal == identifier and each.ended is None]
+        instead = f"its teaching is {', '.join(of_crystal)}" if of_crystal else "`mica teachings` lists those there are"
+        kind = "crystal" if event.name == CRYSTAL else event.name
+        raise InvalidInput(f"event {event.number} is a {kind}, no teaching; {instead}")
 
     async def _standing(self, identifier: EventId) -> Crystal:
         event = await self._store.event(identifier)

@@ -305,7 +305,7 @@ class Crystallizing(Reading):
         return await self._promoting.promote_best(context=self.here.context, limit=limit)
 
     async def withdraw(self, reference: Reference, *, reason: str) -> Teaching:
-        """End a teaching; it stays in the log. Raises UnknownEvent when it is none."""
+        """End a teaching; it stays in the log. Raises InvalidInput when it is none."""
         identifier = (await self.event(reference)).id
         ended = await self._promoting.withdraw(identifier, reason=reason, context=self.here.context)
         self._take_back_answers()
