@@ -191,6 +191,21 @@ async def test_a_short_value_is_looked_for_as_it_is_written(memory: mica.Memory)
     assert (await memory.purge(value="a-b")).events == 2
 
 
+async def test_the_record_of_a_purge_is_not_purged_by_its_number(memory: mica.Memory) -> None:
+    """K-53: a tombstone leads to it; nothing else goes with it by mistake."""
+    seen = memory.emit("tool.ran", {"text": SECRET})
+    other = memory.emit("tool.ran", {"text": "another"})
+    purged = await memory.purge(ids=[seen.id])
+    record = await memory.event(purged.record or "")
+
+    for dry_run in (True, False):
+        with pytest.raises(InvalidInput, match=f"{record.number} records a purge and stays"):
+            await memory.purge(ids=[other.id, record.id], dry_run=dry_run)
+
+    assert await memory.event(record.id) == record
+    assert (await memory.event(other.id)).data == {"text": "another"}
+
+
 async def test_a_purged_value_may_be_said_again_when_that_is_allowed(memory: mica.Memory, clock: HandClock) -> None:
     """K-53: what refuses a mark is named with the way to lift it; what was purged stays gone."""
     memory.mark("The login page is slow")

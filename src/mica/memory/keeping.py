@@ -27,7 +27,7 @@ from mica.store.copying import Copied, copy
 from mica.store.hot import Hot
 from mica.store.opening import open_store
 from mica.store.protocol import Sizes, unheard
-from mica.store.purging import BY_HAND, Purged, Selection
+from mica.store.purging import ALLOWED, BY_HAND, PURGE, Purged, Selection
 from mica.store.retention import PINNED, UNPINNED, Retained
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
@@ -96,7 +96,13 @@ class Keeping(Briefing):
         await self._ingest_spools()
         published = () if dry_run else await self.trails.publications()
         await (self._stored() if dry_run else self._folding.clear())
-        known = frozenset([(await self.event(reference)).id for reference in ids])
+        named = [await self.event(reference) for reference in ids]
+        if records := [event.number for event in named if event.name in (PURGE, ALLOWED)]:
+            raise InvalidInput(
+                f"{', '.join(records)} records a purge and stays: tombstones lead to it, and it holds nothing of what "
+                "was purged; leave it out"
+            )
+        known = frozenset([event.id for event in named])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
         names = {} if dry_run else await self.trails.given()
         purged = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
