@@ -158,6 +158,11 @@ def test_a_cheap_line_goes_first_only_where_it_is_worth_it() -> None:
 
     assert fit([long, poor], budget_tokens=long.tokens) == ([long], 1)
     assert fit([long, crystal], budget_tokens=10 * long.tokens) == ([long], 1)
+    quoted = passage("words", number=7, score=0.9)
+    teaching = msgspec.structs.replace(
+        passage("rule " * 60, score=1.5, number=6), source="teachings", stands_for=frozenset(quoted.sources)
+    )
+    assert fit([teaching, quoted], budget_tokens=10 * teaching.tokens) == ([teaching], 0)
 
 
 def test_nothing_known_prints_nothing_and_a_failure_prints_one_line() -> None:

@@ -74,16 +74,19 @@ def _best(passage: Passage) -> tuple[float, datetime, tuple[EventId, ...], str]:
 def _cheap_first(passages: Sequence[Passage], cost: Cost, *, cheap_tokens: int) -> list[Passage]:
     """The same passages, which are given best first, with what each source says best in front where it is cheap.
 
-    A crystal keeps its place, because it is told in place of what is better than it; so does what other systems state.
+    A crystal keeps its place, because it is told in place of what is better than it; so do what it stands for, which
+    would keep it out, and what other systems state.
     """
     firsts: dict[str, Passage] = {}
     for passage in passages:
         firsts.setdefault(passage.source, passage)
+    stood_for = frozenset[EventId]().union(*(passage.stands_for for passage in passages))
     ahead = [
         passage
         for passage in firsts.values()
         if not passage.stands_for
         and not passage.origins
+        and stood_for.isdisjoint(passage.sources[:1])
         and passage.score >= passages[0].score * WORTH_SHARE
         and cost(passage, cheap_tokens) is not None
     ]
