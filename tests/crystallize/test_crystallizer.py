@@ -14,6 +14,7 @@ import pytest
 import mica
 from mica.crystallize.crystallizer import Digester, extractive
 from mica.crystallize.digest import Digest, Source
+from mica.crystallize.mood import blend
 from mica.crystallize.requests import Crystallized, Request
 from mica.crystals import CrystalQuery, Level
 from mica.errors import InvalidEvent, InvalidInput, InvalidSettings, LawBroken, UnknownEvent
@@ -532,6 +533,21 @@ async def test_a_committed_crystal_rests_on_no_mark_of_another_session(memory: m
         ("session:s1", "Logins fail"),
         ("session:s2 2026-11-03", "Invoices are wrong"),
     ]
+
+
+async def test_a_day_feels_as_its_sessions_did_by_how_many_marks_they_had(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """B-49"""
+    observe(memory, clock, "s1")
+    observe(memory, clock, "s2", says=(*OTHER, "The nightly build failed again, and nobody knows the error yet."))
+
+    made = await memory.crystallize(level="day")
+
+    sessions = [crystal for crystal in made if crystal.level == "session"]
+    [day] = [crystal for crystal in made if crystal.level == "day"]
+    assert len({crystal.mood for crystal in sessions}) == len({crystal.marks for crystal in sessions}) == 2
+    assert day.mood == blend([(crystal.mood, crystal.marks) for crystal in sessions])
 
 
 async def test_a_late_mark_reaches_its_epoch(memory: mica.Memory, clock: HandClock) -> None:
