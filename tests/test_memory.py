@@ -163,7 +163,8 @@ async def test_data_is_kept_as_it_was_at_the_call(memory: Memory) -> None:
         ({"x": float("nan")}, r"\$\.x"),
         ({"x": 1.5, "y": float("-inf")}, r"\$\.y"),
         ({"deep": [{"y": float("inf"), "z": None}]}, r"\$\.deep\.0\.y"),
-        ({"x": "\ud800"}, "surrogates"),
+        ({"x": "ab\ud800"}, r"half of a character, U\+D800, at character 3"),
+        ({"x": "a\udcff"}, "a text with the byte 0xff at character 2, which is not UTF-8; decode it"),
         ([1], "list"),
     ],
 )

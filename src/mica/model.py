@@ -353,6 +353,8 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
     check_keys(name, data)
     try:
         encoded = msgspec.json.encode(data)
+    except UnicodeEncodeError as error:
+        raise InvalidEvent(f"data of event {name!r} holds {_no_unicode(error)}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidEvent(
             f"data of event {name!r} cannot be written as JSON: {error}; "
@@ -360,6 +362,15 @@ def encode_data(name: str, data: Mapping[str, object]) -> bytes:
         ) from error
     check_encoded(name, data, encoded)
     return encoded
+
+
+def _no_unicode(error: UnicodeEncodeError) -> str:
+    """What is wrong with a text that cannot be written, and what to do."""
+    found = ord(error.object[error.start])
+    byte = f"the byte 0x{found - 0xDC00:02x}" if 0xDC80 <= found <= 0xDCFF else f"half of a character, U+{found:04X},"
+    return (
+        f"a text with {byte} at character {error.start + 1:,}, which is not UTF-8; decode it by its own encoding first"
+    )
 
 
 def check_keys(name: str, data: Mapping[str, object]) -> None:

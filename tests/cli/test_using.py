@@ -282,6 +282,7 @@ def test_lines_are_marked_all_or_none(terminal: Terminal) -> None:
 
             assert (refused.exit_code, refused.stdout) == (1, "")
             assert refused.stderr.startswith(f"mica: {said}")
+    assert "standard input is not UTF-8: line 1 has the byte 0xff" in terminal.piped(b"\xff", "mark").stderr
     refused = terminal.piped(b"one\ntwo\n", "mark", "--lines", "--tag", "we ird")
     assert refused.stderr.startswith("mica: line 1 cannot be marked, so no line was: ")
     assert terminal.listed("events", "query", "--name", "mark") == []

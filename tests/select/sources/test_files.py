@@ -184,15 +184,16 @@ async def test_lines_are_told_latest_first_and_those_that_are_no_json_are_named(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b'{"key": "a", "text": "caf\xe9"}', "is not JSON in UTF-8"),
+        (b'{"key": "a", "text": "caf\xe9"}', "its byte 26 is 0xe9; convert it, as `iconv -f latin1 -t utf-8` does"),
         (b'{"key": "a", "text": "half', "is it being written?"),
+        (b'{"key": "a", "text": "half \xc3', "is it being written?"),
         (b"", "is not JSON"),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "is not JSON"),
         (b'{"a": {"$ref": "#/b"}, "b": {"$ref": "#/a"}}', "references go in a circle"),
         (b'{"a": {"$ref": "https://example.org/x.json"}}', "leads to another document, which is not followed"),
         (b'{"a": {"$ref": "#/a"}}', "references go in a circle: #/a → #/a"),
     ],
-    ids=["latin 1", "half", "empty", "too deep", "circle", "elsewhere", "itself"],
+    ids=["latin 1", "half", "half a character", "empty", "too deep", "circle", "elsewhere", "itself"],
 )
 async def test_a_document_that_cannot_be_used_is_named(
     content: bytes, reason: str, tmp_path: Path, declare: Declare

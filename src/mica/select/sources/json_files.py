@@ -184,7 +184,7 @@ class JsonSource(FileSource):
         try:
             root = msgspec.json.decode(held)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SourceFailed(self.name, f"{path} is not JSON in UTF-8: {error}; is it being written?") from error
+            raise SourceFailed(self.name, f"{path} is not JSON in UTF-8: {_why(held, error)}") from error
         return self._selecting.of(root)
 
     def explained(self, concept: Concept) -> Explained:
@@ -219,3 +219,14 @@ class JsonLinesSource(FileSource):
             more = f", and {len(wrong) - ROWS_TOLD_MAX} more" if len(wrong) > ROWS_TOLD_MAX else ""
             missing.append("; ".join(wrong[-ROWS_TOLD_MAX:]) + more)
         return Document(None, parts[::-1], missing=tuple(missing))
+
+
+def _why(held: bytes, error: Exception) -> str:
+    """Why bytes are no JSON, with what to do: they are in another encoding, or not whole."""
+    try:
+        held.decode()
+    except UnicodeDecodeError as other:
+        if other.end < len(held) or not other.reason.startswith("unexpected end"):
+            found = f"its byte {other.start + 1:,} is 0x{held[other.start]:02x}"
+            return f"{found}; convert it, as `iconv -f latin1 -t utf-8` does"
+    return f"{error}; is it being written?"
