@@ -249,8 +249,11 @@ async def test_a_mark_without_text_is_refused(memory: Memory, text: str) -> None
 
 @pytest.mark.parametrize("tag", ["two words", "</memory>", "line\nbreak", "", "x" * 61])
 async def test_a_tag_is_a_word(memory: Memory, tag: str) -> None:
-    with pytest.raises(InvalidEvent, match="not a mark"):
-        memory.mark("text", tags=[tag])
+    with pytest.raises(InvalidEvent) as refused:
+        memory.mark("text", tags=["gotcha", tag])
+
+    rule = "a tag is one word of 1 to 60 letters, digits and signs among _ . : / + -"
+    assert str(refused.value) == f"{tag!r} is no tag; {rule}"
 
 
 async def test_two_sources_of_one_name_are_refused(home: Settings) -> None:

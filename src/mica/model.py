@@ -624,10 +624,19 @@ def check_mark(data: Mapping[str, object]) -> None:
     try:
         msgspec.convert(data, _MarkData)
     except msgspec.ValidationError as error:
+        tags = data.get("tags")
+        for tag in tags if isinstance(tags, list | tuple) else ():
+            if isinstance(tag, str) and not re.search(TAG, tag):
+                raise InvalidEvent(
+                    f"{tag!r:.80} is no tag; a tag is one word of 1 to {TAG_CHARACTERS_MAX} letters, digits and signs "
+                    "among _ . : / + -"
+                ) from error
         raise InvalidEvent(f"this is not a mark: {error}; `memory.mark(text)` makes one") from error
 
 
-Tag = Annotated[str, msgspec.Meta(pattern=r"^[\w.:/+-]{1,60}$")]  # a word: it stands in briefs and on command lines
+TAG_CHARACTERS_MAX = 60
+TAG = rf"^[\w.:/+-]{{1,{TAG_CHARACTERS_MAX}}}$"
+Tag = Annotated[str, msgspec.Meta(pattern=TAG)]  # a word: it stands in briefs and on command lines
 
 
 class _MarkData(msgspec.Struct):

@@ -263,7 +263,7 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
     values["carrier"] = {name: environment[name] for name in CARRIER if name in environment}
     try:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=_as_path)
-        settings.zone()
+        _check_zone(settings, path, environment)
         token = environment.get("MICA_TOKEN")
         return msgspec.structs.replace(
             settings,
@@ -273,7 +273,24 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
             variables=_variables(settings.sources, environment),
         )
     except msgspec.ValidationError as error:
-        raise InvalidSettings(f"{_origin(str(error), environment) or path}: {error}{_advice(str(error))}") from error
+        given_as = _origin(str(error), environment)
+        found = "" if given_as else _found(str(error), values)
+        raise InvalidSettings(f"{given_as or path}: {error}{found}{_advice(str(error))}") from error
+
+
+def _check_zone(settings: Settings, path: Path, environment: Mapping[str, str]) -> None:
+    """Raise InvalidSettings, naming the file or the variable, when there is no such time zone."""
+    try:
+        settings.zone()
+    except InvalidSettings as error:
+        raise InvalidSettings(f"{'MICA_TIME_ZONE' if environment.get('MICA_TIME_ZONE') else path}: {error}") from error
+
+
+def _found(error: str, values: object) -> str:
+    """What stands at the place that an error speaks of, where it can be shown: a number or a short text."""
+    for name in error.rpartition("`$.")[2].rstrip("`").split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return f", not {values!r}" if isinstance(values, bool | int | float) else ""
 
 
 def _keys(models: ModelsSettings, environment: Mapping[str, str]) -> dict[str, Secret]:

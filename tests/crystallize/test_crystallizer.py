@@ -254,6 +254,11 @@ async def test_an_agent_hands_in_its_own_crystal(memory: mica.Memory, clock: Han
         with pytest.raises(LawBroken) as refused:
             await memory.commit_crystal(**given)  # type: ignore[arg-type]  # one table for all kinds
         assert refused.value.law == law
+    for confidence in (2, -0.1):
+        with pytest.raises(
+            InvalidInput, match=f"a confidence of {confidence} is not possible; give a number from 0 to 1"
+        ):
+            await memory.commit_crystal(insight, sources=ids, period="session:s1", confidence=confidence)
     with pytest.raises(LawBroken) as overlapping:
         await memory.commit_crystal(insight, sources=ids, period="pool:2026-11-02")
     assert overlapping.value.law == "overlap"

@@ -196,6 +196,8 @@ class Crystallizer:
     ) -> Crystal:
         """Record a crystal that somebody else wrote. Raises LawBroken, as for every other, or InvalidInput."""
         check_period(level, period)
+        if not 0 <= confidence <= 1:
+            raise InvalidInput(f"a confidence of {confidence!r} is not possible; give a number from 0 to 1")
         events = await self._store.events_of(sources)
         facts = [(event, fact) for event in events if (fact := fact_of(event)) is not None]
         if len(facts) < len(sources) or not facts:
