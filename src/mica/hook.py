@@ -69,7 +69,7 @@ class Here:
     hooks = b""  # the folder of the space
     size = 0  # of the payload, as far as it was read
     is_cut = False  # only its beginning is used
-    is_observed = False  # the event of a payload that was cut
+    is_kept = False  # what was observed
 
 
 class _TooLong(_Failed):
@@ -95,7 +95,7 @@ def main(words: list[str] | None = None) -> None:
             _start_child(here)
         finally:
             _drop_rest(here)
-        if here.is_observed:
+        if here.is_cut and here.event:
             raise _TooLong(here)
     except BaseException as error:  # noqa: BLE001 - an agent must never stop for its memory
         _record(here, error)
@@ -124,7 +124,6 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     if _is_off(here, directory, settings):
         return ""
     here.event, here.directory = event, directory
-    here.is_observed = here.is_cut
     session = session_of(payload)
     if settings.get(b"read_gate") == b"true" and client == "claude":
         try:
@@ -158,6 +157,7 @@ def respond(words: list[str], environment: dict[bytes, bytes], raw: bytes, here:
     if offered:
         line["offered"] = offered
     _append(here.hooks + b"/" + SPOOL, session, _line(line))
+    here.is_kept = True
     return answer
 
 
@@ -780,7 +780,7 @@ def _limit_time(here: Here) -> None:
 
     def end(_number: int, _frame: object) -> None:
         late = _Failed(f"not done within {TIME_LIMIT_S} s")
-        _record(here, _TooLong(here) if here.is_observed else late)
+        _record(here, _TooLong(here) if here.is_cut and here.is_kept else late)
         posix._exit(0)
 
     _signal.signal(_signal.SIGALRM, end)

@@ -564,6 +564,32 @@ def written(folder: Path, count: int = 50, *, synced: bool = True) -> Path:
     return path
 
 
+def can_populate() -> bool:
+    """Whether this kernel can make pages ready before they are touched."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as page:
+        try:
+            page.madvise(segment_module.POPULATE_WRITE)
+        except OSError:
+            return False
+    return True
+
+
+class ToldLock:
+    """A lock that says when somebody has to wait for it."""
+
+    def __init__(self, waited_for: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._waited_for = waited_for
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waited_for.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 def test_pages_that_are_made_ready_take_nothing_from_who_writes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -571,24 +597,25 @@ def test_pages_that_are_made_ready_take_nothing_from_who_writes_meanwhile(
     monkeypatch.setattr(segment_module, "PACE_S", -1)
     journal = open_journal(tmp_path)
     given = [{"n": number, "text": "x" * 300} for number in range(1_000)]
-    begun, emitted = threading.Event(), threading.Event()
+    begun, done = threading.Event(), threading.Event()
     fill = os.pwrite
 
     def fill_late(descriptor: int, zeros: bytes, at: int) -> int:
         if threading.current_thread() is syncing and not begun.is_set():
             begun.set()
-            emitted.wait(0.2)  # who emits waits for this one, so that it is never told
+            assert done.wait(60)  # until who emits waits for this, or needs not wait
         return fill(descriptor, zeros, at)
 
     monkeypatch.setattr(os, "pwrite", fill_late)
     syncing = threading.Thread(target=journal.sync)
     for data in given[:180]:
         journal.emit("step", data)
+    monkeypatch.setattr(journal._written, "_preparing", ToldLock(done))
     syncing.start()
     assert begun.wait(60)
     for data in given[180:]:
         journal.emit("step", data)
-    emitted.set()
+    done.set()
     syncing.join()
 
     assert [event.data for event in drained(journal)] == given
@@ -615,7 +642,7 @@ def test_after_a_sync_the_next_events_find_their_pages_ready(tmp_path: Path, mon
         journal.sync()
         taken.append(emit_some())
 
-    assert min(taken) == 0  # eight pages each
+    assert min(taken) == 0 or not can_populate()  # eight pages each
     journal.close()
 
 
@@ -702,7 +729,8 @@ def test_a_damaged_frame_of_a_dead_writer_hides_no_other(tmp_path: Path) -> None
 
     [refused] = [number for number, event in enumerate(events) if event.name == "event.refused"]
     assert [event.data["n"] for event in events if event.name == "step"] == [n for n in range(50) if n != refused]
-    assert "c1c1c1" in str(events[refused].data["frame"])
+    assert "\\xc1" * 7 in str(events[refused].data["frame"])
+    assert events[refused].at == events[refused - 1].at  # not of this moment: whoever reads it again says the same
     assert any(f"frame {refused + 1} is damaged" in problem for problem in leftover.damaged)
     assert len(list(tmp_path.rglob("*.damaged"))) == 1
 
@@ -733,6 +761,46 @@ def test_a_spoiled_header_is_told_and_the_others_are_read(tmp_path: Path, at: in
     assert any(leftover.damaged for leftover in found) or at == 20
     for leftover in found:
         leftover.close()
+
+
+def test_a_damaged_context_hides_no_events_of_others(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    for session in ("aaaa", "bbbb"):
+        for number in range(10):
+            journal.emit("step", {"n": number}, context=Context(session=session))
+    folded = journal.batch(15)
+    assert folded is not None
+    journal.stored(folded)
+    journal.close()
+    [path] = tmp_path.rglob(f"*{SUFFIX}")
+    body = bytearray(path.read_bytes())
+    body[body.index(b"aaaa") - 1] = 0xC1
+    path.write_bytes(body)
+
+    [leftover] = leftovers(tmp_path)
+    events = drained(leftover)
+    leftover.close()
+
+    assert [event.context.session for event in folded.events + events] == ["aaaa"] * 10 + ["bbbb"] * 10
+
+
+async def test_what_a_damaged_frame_says_can_be_purged(tmp_path: Path, home: Settings) -> None:
+    """Its bytes are kept as text, which a purge finds."""
+    folder = tmp_path / "space.db-segments"
+    journal = open_journal(folder)
+    for text in ("one", "it is swordfish-42", "three"):
+        journal.emit("step", {"text": text})
+    journal.close()
+    [path] = folder.rglob(f"*{SUFFIX}")
+    body = bytearray(path.read_bytes())
+    at = body.rindex(b"step", 0, body.index(b"swordfish"))
+    body[at - 3 : at + 4] = b"\xc1" * 7
+    path.write_bytes(body)
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        assert [event.name for event in await memory.events()] == ["step", "event.refused", "step"]
+        await memory.purge(value="swordfish-42")
+        assert "swordfish" not in b"".join(event.body for event in await memory.events()).decode()
 
 
 async def test_what_is_behind_a_refused_event_survives_a_kill(tmp_path: Path, home: Settings) -> None:

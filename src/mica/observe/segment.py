@@ -42,7 +42,6 @@ from mica.model import (
     encode_data,
     event_id,
     make_event,
-    utc_now,
 )
 
 MAGIC = b"mica-seg"
@@ -220,11 +219,21 @@ class Segment:
                 found += self.read(index, index + 1)
             except UNREADABLE as error:
                 start = self.spine[index - 1] & END_MASK if index else self.heap_at
-                frame = self.area[start : self.spine[index] & END_MASK]
-                told = {"text": f"frame {index} of {self.writer} cannot be read: {error}", "frame": frame.hex()}
+                frame = self.area[start : self.spine[index] & END_MASK].decode(errors="backslashreplace")
+                told = {"text": f"frame {index} of {self.writer} cannot be read: {error}", "frame": frame}
                 identifier = event_id(self.writer, self.base + index)
-                found.append(make_event(identifier, REFUSED, told, at=utc_now(), context=EMPTY, error=True))
+                found.append(
+                    make_event(identifier, REFUSED, told, at=self._time_before(index), context=EMPTY, error=True)
+                )
         return Batch(self, found, last)
+
+    def _time_before(self, index: int) -> datetime:
+        """When the nearest event before a frame was that can be read: the same, whoever reads the segment again."""
+        for before in range(index - 1, -1, -1):
+            with suppress(*UNREADABLE):
+                if self.spine[before] >> SCOPE_SHIFT:
+                    return self.frames(before, before + 1)[0].moment
+        return EPOCH
 
     def read(self, first: int, last: int) -> list[Event]:
         """The events of some frames, contexts left out. Raises ValueError when a frame is damaged."""
@@ -336,13 +345,16 @@ class Segment:
         scope = self.spine[index] >> SCOPE_SHIFT
         if scope not in self.contexts:
             self.learn(index)  # a reader that began in the middle
+        if scope not in self.contexts:
+            raise ValueError(f"its context, number {scope}, cannot be read")
         return self.contexts[scope]
 
     def learn(self, before: int) -> None:
-        """Read the contexts that were written before this frame."""
+        """Read the contexts that were written before this frame; a damaged one is missed by those who need it."""
         for index, scope in enumerate(self.scopes(0, before)):
             if scope == 0:
-                self._learn(*self.frames(index, index + 1))
+                with suppress(*UNREADABLE):
+                    self._learn(*self.frames(index, index + 1))
 
     def _learn(self, frame: Frame | Whole) -> None:
         if not isinstance(frame.name, Context):

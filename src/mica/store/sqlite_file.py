@@ -75,17 +75,18 @@ class FileName:
 
     def check(self) -> None:
         """Raises StoreUnavailable when the name leads to another file, or to none."""
-        if self._found() != self._known:
+        if (found := self._found()) != self._known:
+            told = f": {found}" if isinstance(found, str) else ""
             raise StoreUnavailable(
-                f"{self._path} was removed or replaced while it was open, and is not written to any more; what is"
-                " emitted waits beside it until the space is opened again"
+                f"{self._path} was removed or replaced while it was open{told}; nothing is written to it any more, and"
+                " what is emitted waits beside it until the space is opened again"
             )
 
-    def _found(self) -> tuple[int, int] | None:
+    def _found(self) -> tuple[int, int] | str | None:
         try:
             found = self._path.stat()
-        except FileNotFoundError:
-            return None
+        except OSError as error:
+            return error.strerror
         return found.st_dev, found.st_ino
 
 
