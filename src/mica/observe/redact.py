@@ -41,6 +41,14 @@ PATTERNS = (
         r"(?i:(?P<before>aws_secret_access_key\\{0,3}[\"']?\s{0,4}[=:]\s{0,4}\\{0,3}[\"']?))"
         r"[A-Za-z0-9/+=]{40}(?![A-Za-z0-9/+=])",
     ),
+    Pattern(
+        "aws",  # the other half of a pair, behind its key id or the word for it; a digest has no capitals
+        ("akia", "asia", "redacted:aws", "secret"),
+        r"(?P<before>(?:\[redacted:aws\][^\n]{0,40}?|(?<![A-Za-z0-9])(?i:secret)(?:\s{1,4}(?i:access\s{1,4})?(?i:key))?"
+        r"(?:\s{1,4}(?i:is|was))?[\s:=]{1,4}[\"'`]?)(?<![A-Za-z0-9/+]))"
+        r"(?=[a-z0-9/+]{0,39}[A-Z])(?=[A-Z0-9/+]{0,39}[a-z])(?=[A-Za-z]{0,39}[0-9/+])"
+        r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])",
+    ),
     Pattern("github", ("ghp_", "gho_", "ghs_", "ghu_", "ghr_"), _APART + r"gh[opsru]_[A-Za-z0-9]{20,}"),
     Pattern("github", ("github_pat_",), _APART + r"github_pat_[A-Za-z0-9_]{22,}"),
     Pattern("gitlab", ("glpat-",), _APART + r"glpat-[A-Za-z0-9_-]{20,}"),
@@ -93,6 +101,14 @@ PATTERNS = (
         r"(?i)(?P<before>(?<![A-Za-z0-9])(?:passw(?:or)?d|passphrase)\s{1,4}(?:is|was)(?:\s{1,4}now)?:?\s{1,4})"
         r"(?:(?P<quote>[\"'`])(?![$<{%\[])[^\"'`\r\n]{6,64}(?P=quote)"
         r"|(?![$<{%\[(])(?=[^\s\"'`]{0,64}(?:[0-9]|[!@#$%^&*+=][^\s\"'`,;.!?]))[^\s\"'`,;]{5,63}[^\s\"'`,;.!?])",
+    ),
+    Pattern(
+        "credential",  # my password is VALUE, where that is no word by which people speak of one
+        ("passw", "passphrase"),
+        r"(?i)(?P<before>(?<![A-Za-z0-9])my\s{1,4}(?:passw(?:or)?d|passphrase)\s{1,4}is:?\s{1,4})"
+        r"(?!(?:in)?correct\b|missing\b|forgotten\b|unknown\b|(?:some|no|else|any|every)where\b|(?:some|any)thing\b"
+        r"|[A-Za-z]{1,40}(?:ed|ing|ly|ble|ful|less|ent|ant|ous|ive|ure|ic|id)\b)"
+        r"[A-Za-z-]{8,64}+(?=\s{0,4}(?:[.,;!?)\n]|\Z|(?:and|but)\b))",
     ),
     Pattern(
         "header",  # Cookie: name=VALUE; name=VALUE
