@@ -508,7 +508,8 @@ async def test_exports_are_rewritten(memory: mica.Memory, tmp_path: Path, clock:
     assert all(str(path) in told for path in (bare, foreign, gone))
     assert str(ours) not in told
     assert foreign.read_text() == f"my notes: {SECRET}\n"
-    assert (await memory.import_log(ours)).repeated == 2
+    again = await memory.import_log(ours)
+    assert (again.events, again.repeated, again.purged) == (0, 1, 1)
 
 
 # -- What is left on disk -------------------------------------------------------------------------------------
