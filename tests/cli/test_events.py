@@ -222,7 +222,7 @@ def test_an_export_can_be_imported_elsewhere(shell: Shell, tmp_path: Path) -> No
     shell.store = tmp_path / "other.db"
     done = shell.json("import", str(file))
 
-    assert done == {"format": "mica", "events": 9, "repeated": 0, "orphans": 0, "reused": 0, "purged": 0}
+    assert done == {"format": "mica", "events": 9, "repeated": 0, "orphans": 0, "reused": 0, "undated": 0, "purged": 0}
     assert shell.json("query") == before
     assert "0 events from" in shell.run("import", str(file)).stdout
     assert "9 known already" in shell.run("import", str(file)).stdout

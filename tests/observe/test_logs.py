@@ -22,7 +22,7 @@ from mica.observe import logs
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
 from mica.store.importing import LogImported
-from mica.testing import History, build, histories
+from mica.testing import HandClock, History, build, histories
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -202,7 +202,7 @@ async def test_a_ksi_log_becomes_events_with_nothing_dropped(memory: Memory, tmp
     """E-12, K-46, E-17, E-18, E-39: root and depth are worked out anew; what has no place is kept in the data."""
     done = await memory.import_log(written(tmp_path, KSI_ROOT, KSI_CHILD))
 
-    assert done == LogImported(format="ksi", events=2, repeated=0, orphans=0, reused=0, purged=0)
+    assert done == LogImported(format="ksi", events=2, repeated=0, orphans=0, reused=0, undated=0, purged=0)
     root, child = [event async for event in memory.log()]
     assert (root.name, root.origin, root.error) == ("agent:spawned", "imported", False)
     assert root.at == datetime(2025, 7, 22, 3, 47, 18, 988_000, tzinfo=UTC)
@@ -441,7 +441,7 @@ async def test_cloudevents_become_events(memory: Memory, tmp_path: Path) -> None
     [
         ({"specversion": "1.0", "id": "1", "source": "/x"}, "type is missing"),
         (cloud("1", specversion="0.3"), "version 1"),
-        ({k: v for k, v in cloud("1").items() if k != "time"}, "has no time"),
+        (cloud("1", time=True), "has no time"),
     ],
 )
 async def test_what_is_no_cloudevent_is_refused(
@@ -449,6 +449,27 @@ async def test_what_is_no_cloudevent_is_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=f"line 1 .*{said}"):
         await memory.import_log(written(tmp_path, record))
+
+
+async def test_a_cloudevent_without_a_time_has_that_of_the_one_before(
+    memory: Memory, tmp_path: Path, clock: HandClock
+) -> None:
+    """E-39: their `time` is optional. It is said, and importing again changes nothing, whenever that is."""
+    undated = cloud("2", time=None)
+    file = written(tmp_path, cloud("0", time=None), cloud("1"), undated, undated, cloud("3"), name="some.jsonl")
+    alone = written(tmp_path, cloud("8", time=None), {k: v for k, v in cloud("9").items() if k != "time"})
+
+    done = await memory.import_log(file)
+
+    assert (done.events, done.undated) == (4, 2)
+    stored = await everything(memory)
+    assert {event.at.isoformat() for event in stored} == {"2026-02-03T04:05:06+00:00"}
+    assert ["undated" in str(event.data["imported"]) for event in stored] == [True, False, True, False]
+    assert (await memory.import_log(alone)).undated == 2
+    assert {event.at for event in (await everything(memory))[4:]} == {clock()}
+    clock.move(days=1)
+    for again in (file, alone):
+        assert (await memory.import_log(again)).events == 0
 
 
 # -- Bad files ------------------------------------------------------------------------------------------------

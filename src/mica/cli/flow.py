@@ -190,6 +190,7 @@ async def import_(
         said += [f"{done.repeated:,} known already"] if done.repeated else []
         said += [f"{done.orphans:,} without their parent"] if done.orphans else []
         said += [f"{done.purged:,} purged here, which do not come back"] if done.purged else []
+        said += [f"{done.undated:,} without a time, which have that of the event before"] if done.undated else []
         said += [f"{done.reused:,} with an id that another event of the log has"] if done.reused else []
         console.print(", ".join(said), markup=False, soft_wrap=True)
 

@@ -75,6 +75,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin = "imported"
     error: bool = False
     ref: Ref | None = None  # its place, where the line itself says it: in our own exports
+    is_undated: bool = False  # its log does not say when it happened; `dated` does
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +178,19 @@ def _keyed(path: str, format: Format, entries: Sequence[Entry]) -> Log:
         by_last={last: number for last, number in by_last.items() if number != AMBIGUOUS},
         reused=reused,
     )
+
+
+def dated(log: Log, *, known: Mapping[EventId, datetime], now: datetime) -> Log:
+    """The log with a time for every entry. One that has none has that of the entry before it, else of the next that has
+    one, else `now`; and the time by which the space knows it, so that importing again changes nothing.
+    """
+    times: dict[EventId, datetime] = {}
+    last = next((entry.at for entry in log.entries if not entry.is_undated), now)
+    entries: list[Entry] = []
+    for identifier, entry in zip(log.ids, log.entries, strict=True):
+        last = times.setdefault(identifier, known.get(identifier, last)) if entry.is_undated else entry.at
+        entries.append(msgspec.structs.replace(entry, at=last))
+    return msgspec.structs.replace(log, entries=tuple(entries))
 
 
 _CALLED = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}  # as JSON calls it
@@ -383,8 +397,6 @@ def _read_cloudevent(line: Line, text: bytes, source: str) -> Entry:
             raise ValueError(f"is no CloudEvent: {field} is missing or no text")
     if not str(left.pop("specversion", "")).startswith("1."):
         raise ValueError("is no CloudEvent of version 1")
-    if "time" not in left:
-        raise ValueError("has no time, without which an event has no place in a log")
     made_by = str(left.pop("source"))
     trace = _TRACE.fullmatch(str(left.get("traceparent", "")))
     correlation = _text(left, "correlationid", label=True) or (trace[1] if trace else None)
@@ -400,7 +412,7 @@ def _read_cloudevent(line: Line, text: bytes, source: str) -> Entry:
         key=f"{made_by}\n{left.pop('id')}",
         parent=None if cause is None else f"{made_by}\n{cause}",
         name=str(left.pop("type")),
-        at=_moment(left.pop("time")),
+        at=None if left.get("time") is None else _moment(left.pop("time")),
         data=data,
         context=EMPTY.with_(correlation=correlation, labels={"source": made_by}),
         left=left | {"source": made_by},
@@ -423,7 +435,7 @@ def _entry(
     key: str,
     parent: str | None,
     name: str,
-    at: datetime,
+    at: datetime | None,
     data: Object,
     context: Context,
     left: Object,
@@ -439,6 +451,7 @@ def _entry(
     imported |= {"parent": _last(parent)} if parent else {}
     imported |= {"name": name} if usable != name else {}
     imported |= {"fields": fields} if fields else {}
+    imported |= {"undated": True} if at is None else {}
     own = "imported"
     while own in data:
         own += "_"
@@ -450,10 +463,11 @@ def _entry(
         parent=parent,
         writer=writer,
         name=usable,
-        at=at,
+        at=EPOCH if at is None else at,
         body=body,
         context=context,
         error=error,
+        is_undated=at is None,
     )
 
 

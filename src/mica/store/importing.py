@@ -55,6 +55,7 @@ class LogImported(msgspec.Struct, frozen=True, kw_only=True):
     repeated: int  # they were there already
     orphans: int  # their parent is nowhere; only taken where that is allowed
     reused: int  # they have the id of another event of the log, and got their own here
+    undated: int  # their log does not say when they happened: they have the time of the event before them, or of now
     purged: int  # a purge took them, before they came or after they had come: tombstones stand for them
 
 
@@ -127,6 +128,9 @@ class Importing:
             log = await asyncio.to_thread(logs.read_log, file, format=format, source=source)
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
+        undated = {identifier for identifier, entry in zip(log.ids, log.entries, strict=True) if entry.is_undated}
+        times = {each: event.at for each in undated if (event := await self._store.event(each))}
+        log = logs.dated(log, known=times, now=self._clock())
         known = {parent: event.ref for parent in log.outside() if (event := await self._store.event(parent))}
         read = await asyncio.to_thread(logs.verified, log, known=known, allow_orphans=allow_orphans)
         try:
@@ -146,6 +150,7 @@ class Importing:
             repeated=appended.repeated - sum(event.id in stones for event in read.events),
             orphans=read.orphans,
             reused=log.reused,
+            undated=len(undated),
             purged=sum(event.id in stones or outstanding.applied(event) is not event for event in read.events),
         )
 
