@@ -44,6 +44,13 @@ async def test_a_call_without_the_required_fields_is_refused(memory: Memory) -> 
             assert await called(function) == "done"
 
 
+async def test_a_label_that_is_called_nearly_as_a_field_is_asked_about(memory: Memory) -> None:
+    """E-34: a slip would be refused for ever, with advice that sets a label."""
+    for function in both(requires(memory, fields=["sesion", "branch"])):
+        with pytest.raises(InvalidContext, match=r"'sesion' is taken for a label, was 'session' meant\?$"):
+            await called(function)
+
+
 async def test_a_call_above_the_minimum_depth_is_refused(memory: Memory) -> None:
     """E-34"""
     root = memory.emit("root")
@@ -188,6 +195,10 @@ async def test_wrong_arguments_are_named_where_they_stand(memory: Memory) -> Non
         tagged(memory, "a,b")
     with pytest.raises(InvalidInput, match="from 0 to 1"):
         sampled(memory, 1.5)
+    with pytest.raises(InvalidInput, match=r"no context can be -3 s old; give a max_age_s of 0 or more"):
+        requires(memory, max_age_s=-3)
+    with pytest.raises(InvalidInput, match="no event has the depth -1"):
+        requires(memory, min_depth=-1)
 
 
 async def test_names_and_kinds_of_functions_stay(memory: Memory) -> None:

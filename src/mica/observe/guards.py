@@ -14,6 +14,7 @@ import functools
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Collection
+from difflib import get_close_matches
 from hashlib import blake2b
 from typing import ParamSpec, Protocol, TypeVar, cast
 
@@ -53,6 +54,10 @@ def requires(
     """
     if isinstance(fields, str):
         raise InvalidInput(f"fields is the text {fields!r}; give a list of names")
+    if max_age_s is not None and not max_age_s >= 0:
+        raise InvalidInput(f"no context can be {max_age_s!r} s old; give a max_age_s of 0 or more")
+    if min_depth < 0:
+        raise InvalidInput(f"no event has the depth {min_depth!r}; give a min_depth of 0 or more")
 
     def check(called: str) -> None:
         here = memory.here
@@ -61,6 +66,7 @@ def requires(
         if missing := [name for name in fields if given.get(name) is None]:
             raise InvalidContext(
                 f"{called} needs {', '.join(missing)} in its context; call it within memory.context({missing[0]}=…)"
+                + "".join(map(_meant, missing))
             )
         depth = 0 if here.parent is None else here.parent.depth + 1
         if depth < min_depth:
@@ -91,6 +97,13 @@ def requires(
         return checked
 
     return decorate
+
+
+def _meant(name: str) -> str:
+    """What somebody may have meant who asks for a label that is called nearly as a field."""
+    known = (*FIELDS, "parent")
+    near = [] if name in known else get_close_matches(name, known, n=1, cutoff=0.8)
+    return f"; {name!r} is taken for a label, was {near[0]!r} meant?" if near else ""
 
 
 def timeout(memory: Observed, seconds: float) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
