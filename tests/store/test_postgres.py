@@ -165,7 +165,7 @@ async def test_an_older_schema_is_migrated_by_its_owner_only(server: Server, mon
     files = [*migrations(), "CREATE TABLE notes (x text)"]
     monkeypatch.setattr(postgres_server, "migrations", lambda: files)
 
-    with pytest.raises(StoreUnavailable, match=rf"its owner '{OWNER}' must run: `mica prepare "):
+    with pytest.raises(StoreUnavailable, match=rf"its owner '{OWNER}' must run: `mica prepare 'postgresql://.*'`"):
         await PostgresStore.open(server.address(schema=name))
     async with opened(server.address(role=OWNER, schema=name)), opened(server.address(schema=name)) as store:
         assert await store.verify() == []
@@ -187,7 +187,8 @@ async def test_a_foreign_schema_is_left_alone(server: Server) -> None:
 async def test_a_role_that_was_not_admitted_is_told_what_the_owner_must_run(server: Server) -> None:
     with pytest.raises(StoreUnavailable, match=rf"SELECT mica\.admit\('{STRANGER}'\)"):
         await PostgresStore.open(server.address(role=STRANGER))
-    with pytest.raises(StoreUnavailable, match=r"no schema 'nowhere'.*mica prepare .*--admit"):
+    told = r"no schema 'nowhere'.*`mica prepare 'postgresql://.*&schema=nowhere' --admit"  # as a shell takes it
+    with pytest.raises(StoreUnavailable, match=told):
         await PostgresStore.open(server.address(role=STRANGER, schema="nowhere"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources
@@ -224,7 +225,7 @@ async def _version(connection: Connection, address: Address, files: Sequence[str
     if version < len(files) and not row["is_owner"]:
         raise StoreUnavailable(
             f"schema {schema!r} on {address.host} has version {version}, this mica needs {len(files)}; "
-            f"its owner {row['owner']!r} must run: `mica prepare {address.of(row['owner'])}`"
+            f"its owner {row['owner']!r} must run: `mica prepare {shlex.quote(str(address.of(row['owner'])))}`"
         )
     return version
 
@@ -246,7 +247,8 @@ async def _apply(connection: Connection, address: Address, files: Sequence[str],
     except asyncpg.InsufficientPrivilegeError as error:
         raise StoreUnavailable(
             f"there is no schema {schema!r} on {address.host}, and this role may not make it ({error}); "
-            f"one that may must run: `mica prepare {address.of('OWNER')} --admit {address.user or 'ROLE'}`"
+            f"one that may must run: `mica prepare {shlex.quote(str(address.of('OWNER')))} "
+            f"--admit {shlex.quote(address.user or 'ROLE')}`"
         ) from error
 
 
