@@ -9,10 +9,13 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
+import click
 import pytest
+from click import Command, Group
 from click.testing import CliRunner, Result
 
 from mica.cli import cli, importing
@@ -712,6 +715,22 @@ def test_doctor_stores_what_a_killed_process_left_before_it_counts(terminal: Ter
     assert isinstance(document, dict)
     assert (document["events"], document["backlog"]["events"], document["healthy"]) == (6_000, 0, True)
     assert not [line for line in document["advice"] if "on the way" in line]
+
+
+def without_json(command: Command, name: str) -> Iterator[str]:
+    if isinstance(command, Group):
+        context = click.Context(command)
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None
+            yield from without_json(found, f"{name} {inner}".strip())
+    elif not any(option.name == "as_json" for option in command.params):
+        yield name
+
+
+def test_every_command_takes_json_but_screens_and_protocols() -> None:
+    """As the README says: what is in a command's help is not refused."""
+    assert sorted(without_json(cli, "")) == ["hook", "mcp", "tui"]
 
 
 def test_doctor_says_where_a_space_would_live(terminal: Terminal, tmp_path: Path) -> None:

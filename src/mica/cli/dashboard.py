@@ -6,13 +6,13 @@ import sys
 
 import click
 
-from mica.cli.output import Output, making_command
+from mica.cli.output import Output, showing_command
 from mica.errors import InvalidInput
 from mica.memory import Memory
 
 
 @click.command()
-@making_command
+@showing_command
 async def tui(memory: Memory, output: Output) -> None:
     """The dashboard: the hierarchy of crystals, what is new, and where each statement comes from. It shows things live.
 
@@ -22,8 +22,6 @@ async def tui(memory: Memory, output: Output) -> None:
     Example: mica tui
     """
     memory.reads_ahead = True  # it stays
-    if output.as_json:
-        raise click.UsageError("a dashboard is no document; `mica crystals --json` prints one")
     try:
         from mica.tui.app import Dashboard  # an extra
     except ModuleNotFoundError as error:

@@ -78,6 +78,13 @@ def making_command(
     return _opened(function, makes=True)
 
 
+def showing_command(
+    function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
+) -> Callable[P, None]:
+    """A command that shows one space, which is made if need be, until somebody leaves it; it has no document."""
+    return _opened(function, makes=True, has_document=False)
+
+
 def following_command(
     function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
 ) -> Callable[P, None]:
@@ -86,12 +93,15 @@ def following_command(
 
 
 def _opened(
-    function: Callable[Concatenate[Memory, Output, P], Awaitable[None]], *, makes: bool | None
+    function: Callable[Concatenate[Memory, Output, P], Awaitable[None]],
+    *,
+    makes: bool | None,
+    has_document: bool = True,
 ) -> Callable[P, None]:
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        as_json, store, space = (kwargs.pop(name) for name in ("as_json", "store", "space"))
+        as_json, store, space = (kwargs.pop(name, None) for name in ("as_json", "store", "space"))
         settings = load_settings()
         place = target(settings, store, space)
         is_made = not _is_named(place) if makes is None else makes
@@ -104,7 +114,8 @@ def _opened(
 
         asyncio.run(opened())
 
-    return json_option(store_options(run))
+    chosen = store_options(run)
+    return json_option(chosen) if has_document else chosen
 
 
 def print_late(missing: Mapping[str, str]) -> None:
