@@ -150,6 +150,14 @@ def test_compare_says_where_two_runs_part(shell: Shell) -> None:
     assert "ended" in shell.run("compare", "9", "1", "--ignore", "data.n", "--ignore", "name").stdout
 
 
+def test_a_chain_is_not_compared_with_itself(shell: Shell) -> None:
+    """E-37: two events of one run would be called the same run twice."""
+    refused = shell.run("compare", "1", "2")
+
+    assert refused.exit_code == 1
+    assert refused.stderr == "mica: 1 and 2 are events of one chain, which begins with #1; give events of two runs\n"
+
+
 def test_ignoring_a_field_that_is_nowhere_is_told(shell: Shell) -> None:
     """E-37: a mistyped field would pass for one that does not differ."""
     result = shell.run("compare", "1", "5", "--ignore", "nosuch", "--ignore", "data.text", "--json")

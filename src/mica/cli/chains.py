@@ -10,6 +10,7 @@ from rich.markup import escape
 from mica.cli.choosing import query_options
 from mica.cli.events import LIMIT, event_text, print_event
 from mica.cli.output import Output, memory_command
+from mica.errors import InvalidInput
 from mica.inject.documents import event_document, event_documents
 from mica.inject.lines import counted, one_line
 from mica.inject.mermaid import flowchart
@@ -99,6 +100,11 @@ async def compare(memory: Memory, output: Output, *, left: str, right: str, igno
     Example: mica events compare 12 40 --ignore data.duration_s
     """
     runs = [await memory.chain(await memory.event(reference)) for reference in (left, right)]
+    if runs[0] == runs[1]:
+        raise InvalidInput(
+            f"{left} and {right} are events of one chain, which begins with {runs[0][0].number}; "
+            "give events of two runs"
+        )
     found = compared(*runs, ignore=ignore)
     there = compared_fields(*runs)
     for field in ignore:
