@@ -9,8 +9,10 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from click.testing import CliRunner, Result
@@ -289,3 +291,17 @@ def test_lines_are_marked_all_or_none(terminal: Terminal) -> None:
 
     assert terminal.piped(b"one\r\n\ntwo\n", "mark", "--lines").exit_code == 0
     assert [each["data"]["text"] for each in terminal.listed("events", "query", "--name", "mark")] == ["one", "two"]
+
+
+def test_times_are_shown_by_the_zone_that_is_set(terminal: Terminal) -> None:
+    """B-65: the day that a query names, and when a mark was made, by the same clocks."""
+    terminal.variables["MICA_TIME_ZONE"] = "Asia/Kathmandu"  # no machine of ours is there
+    number = terminal.document("mark", "the cookie is gone")["position"]
+    found = terminal.run("search", "cookie today")
+    event = terminal.document("events", "show", str(number))
+
+    assert re.fullmatch(r"mica: understood today: \S+ 00:00 to \S+ 00:00 \(Asia/Kathmandu\)\n", found.stderr), (
+        found.stderr
+    )
+    made_at = datetime.fromisoformat(event["at"]).astimezone(ZoneInfo("Asia/Kathmandu"))
+    assert f"#{number} {made_at:%Y-%m-%d %H:%M} the cookie is gone" in found.stdout

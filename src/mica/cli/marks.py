@@ -24,7 +24,7 @@ from mica.cli.output import (
 )
 from mica.errors import InvalidInput, StoreError
 from mica.inject.documents import crystal_document
-from mica.inject.lines import counted, local, one_line
+from mica.inject.lines import ZONE, counted, local, one_line
 from mica.memory import PRESETS, Memory, Preset
 from mica.model import RELATIONS, Origin, Relation, utc_now
 from mica.observe.redact import redact
@@ -181,7 +181,7 @@ async def search(
 
     def for_people(console: Console) -> None:
         for period in found.periods:
-            click.echo(f"mica: understood {period.told()}", err=True)
+            click.echo(f"mica: understood {period.told(ZONE.get())}", err=True)
         if not hits:
             console.print("Nothing found. Other words may help; `mica events tail` shows what is there.")
         for hit, times in hits:

@@ -19,6 +19,7 @@ import msgspec
 from rich.console import Console
 
 from mica.errors import InvalidInput, UnknownSpace
+from mica.inject.lines import ZONE
 from mica.memory import Memory
 from mica.memory import open as open_memory
 from mica.select.when import moment
@@ -103,6 +104,7 @@ def _opened(
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         as_json, store, space = (kwargs.pop(name, None) for name in ("as_json", "store", "space"))
         settings = load_settings()
+        ZONE.set(settings.zone())
         place = target(settings, store, space)
         is_made = not _is_named(place) if makes is None else makes
         opening = open_memory(place, settings=settings) if is_made else reading(place, settings=settings)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from contextvars import ContextVar
+from datetime import datetime, tzinfo
 
 HANDLES_MAX = 3  # of one line in a document that names its sources
 
@@ -27,8 +28,14 @@ def one_line(text: str, width: int) -> str:
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 
+ZONE: ContextVar[tzinfo | None] = ContextVar(
+    "mica_zone", default=None
+)  # by which times are shown; None: this machine's
+
+
 def local(at: datetime) -> str:
-    return at.astimezone().strftime("%Y-%m-%d %H:%M")
+    """A time as people of the asker's zone read it; a surface sets that zone once."""
+    return at.astimezone(ZONE.get()).strftime("%Y-%m-%d %H:%M")
 
 
 def size(number_of_bytes: int) -> str:

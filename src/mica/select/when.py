@@ -24,9 +24,9 @@ class Period(msgspec.Struct, frozen=True):
     words: str = ""  # by which it was named
 
     def told(self, zone: tzinfo | None = None) -> str:
-        """How it was understood, for people."""
+        """How it was understood, for people: by the clocks of a zone, which is named where it was chosen."""
         start, end = (at.astimezone(zone).strftime("%Y-%m-%d %H:%M") for at in (self.start_at, self.end_at))
-        return f"{self.words}: {start} to {end}"
+        return f"{self.words}: {start} to {end}{f' ({zone})' if zone else ''}"
 
 
 def periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Period, ...]:
