@@ -8,18 +8,20 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
 import pytest
 
 import mica
-from mica.errors import InvalidInput, UnknownEvent
-from mica.memory.gathering import PURGED_MEANWHILE
-from mica.model import EventQuery, Ref
+from mica.errors import InvalidInput, StoreUnavailable, UnknownEvent
+from mica.memory.gathering import PURGED_MEANWHILE, PURGES_UNKNOWN
+from mica.model import EventQuery, Passage, Ref
 from mica.observe.leftovers import DAMAGED
+from mica.select.fragments import Fragment
+from mica.select.sources import Question
 from mica.settings import Settings
 from mica.store.sqlite_core import SqliteCore
 from mica.testing import HandClock
@@ -349,7 +351,64 @@ async def test_what_is_purged_while_a_brief_is_made_is_not_told(memory: mica.Mem
     assert SECRET not in once.text
     assert "The login works again" in once.text
     assert "The login works again" not in always.text
-    assert always.missing == {"log": PURGED_MEANWHILE}
+    assert always.missing == dict.fromkeys(["log", "mica"], PURGED_MEANWHILE)
+
+
+async def test_what_was_purged_is_not_told_when_the_deadline_has_passed(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-08: whether something was purged is asked even then; a busy machine does not bring it back."""
+    path, loop = tmp_path / "space.db", asyncio.get_running_loop()
+    real, is_read = loop.time, asyncio.Event()
+    async with mica.open(path, settings=home) as memory, mica.open(path, settings=home) as other:
+        memory.mark(f"{SECRET} broke the login")
+        assert SECRET in (await memory.brief("login")).text
+        marks = memory._sources[0]
+
+        class Marks:
+            name = marks.name
+
+            async def passages(self, question: Question) -> Sequence[Passage]:
+                found = await marks.passages(question)
+                is_read.set()
+                return found
+
+        async def purging(concept: object) -> list[object]:
+            await is_read.wait()
+            await other.purge(value=SECRET)
+            monkeypatch.setattr(loop, "time", lambda: real() + 3_600)
+            return []
+
+        memory._sources[0] = Marks()
+        memory.register("purging", purging, is_live=True, concepts="service:*")
+        brief = await memory.brief("login", concept="service:app:login", is_preview=True)  # which stores nothing
+
+    assert SECRET not in brief.text
+    assert brief.missing.keys() & {"log", "marks"}
+
+
+async def test_nothing_of_the_log_is_told_where_the_store_does_not_say_what_was_purged(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-08: what other systems state is told all the same, and what is left out is named."""
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+
+    async def away() -> None:
+        raise StoreUnavailable("the disk is away")
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        memory.mark("Somebody broke the login")
+        memory.register("app", lambda concept: [Fragment(key="state", text="It is up", source="app", at=at)])
+        assert "broke" in (await memory.brief("login", concept="service:app:login")).text
+        monkeypatch.setattr(memory._store, "lesson", away)
+        gathered = await memory.defrag("service:app:login")
+        brief = await memory.brief("login", concept="service:app:login")
+
+    assert "broke" not in gathered.injection + brief.text
+    assert "It is up" in gathered.injection
+    assert "It is up" in brief.text
+    assert gathered.missing == {"mica": PURGES_UNKNOWN}
+    assert brief.missing == dict.fromkeys(["log", "mica"], PURGES_UNKNOWN)
 
 
 @pytest.mark.parametrize(

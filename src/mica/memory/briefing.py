@@ -81,6 +81,16 @@ def _composed(
     )
 
 
+def _without_own(account: Account, reason: str, now: datetime) -> Account:
+    """What other systems know of a concept, without what rests on events of this log."""
+    from mica.select.cohere import cohere
+    from mica.select.collecting import without_own
+
+    others = without_own(account.collected, reason)
+    coherent = cohere(others.fragments, ranks=others.ranks, now=now)
+    return msgspec.structs.replace(account, collected=others, coherent=coherent)
+
+
 def _nothing(asked: _Asked) -> Brief:
     """A brief that tells nothing, to compare."""
     return Brief(query=asked.query, text="", passages=(), tokens=0, budget_tokens=asked.budget_tokens, is_off=True)
@@ -200,19 +210,26 @@ class Briefing(Gathering):
         """What there is to tell, and nothing that was purged before it is told."""
         loop = asyncio.get_running_loop()
         until = loop.time() + asked.deadline_s
-        for _ in range(2):
+        is_again = False
+        while True:
             generation, left_s = self._generation_known(), max(0.0, until - loop.time())
-            brief = await self._brief_once(msgspec.structs.replace(asked, deadline_s=left_s), now)
-            if not brief.passages or not await self._is_purged_since(generation, within_s=until - loop.time()):
+            brief, accounts = await self._brief_once(msgspec.structs.replace(asked, deadline_s=left_s), now)
+            if not any(each.sources for each in (*brief.passages, *brief.lost)):
+                return brief  # nothing of it was in this log
+            doubt = await self._doubt_since(generation, within_s=until - loop.time())
+            if not doubt:
                 return brief
-        return _composed(asked, (), (), missing={"log": PURGED_MEANWHILE})
+            if is_again or doubt != PURGED_MEANWHILE:
+                others = [_without_own(each, doubt, now) for each in accounts]
+                return _composed(asked, (), others, missing=brief.missing | {"log": doubt})
+            is_again = True
 
-    async def _brief_once(self, asked: _Asked, now: datetime) -> Brief:
+    async def _brief_once(self, asked: _Asked, now: datetime) -> tuple[Brief, Sequence[Account]]:
         loop = asyncio.get_running_loop()
         started = loop.time()
         missing = await self._flushed_within(asked.deadline_s * LATEST_SHARE)
         if not missing and not await self._is_on(asked.deadline_s * LATEST_SHARE):
-            return _nothing(asked)
+            return _nothing(asked), ()
         left_s = asked.deadline_s - (loop.time() - started)
         question = self._question(asked, now, store=self._store, meaning_s=left_s * MEANING_SHARE)
         gathered, accounts = await asyncio.gather(
@@ -220,7 +237,7 @@ class Briefing(Gathering):
             asyncio.gather(*(self._account(each, asked, deadline_s=left_s, now=now) for each in asked.concepts)),
         )
         missing |= gathered.missing | question.missing
-        return _composed(asked, gathered.passages, accounts, missing=missing)
+        return _composed(asked, gathered.passages, accounts, missing=missing), accounts
 
     async def _account(self, concept: Concept, asked: _Asked, *, deadline_s: float, now: datetime) -> Account:
         from mica.inject.composing import Account

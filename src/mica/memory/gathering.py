@@ -61,6 +61,8 @@ REACTING_MAX = 89  # concepts that wait to be gathered again; beyond that whoeve
 SPOOLS_S = 0.1  # between two looks at what hooks have left
 AHEAD_S = 1.0  # nobody waits for what is gathered ahead
 PURGED_MEANWHILE = "something was purged while it was asked; ask again"
+PURGES_UNKNOWN = "the store does not say whether something was purged while it was asked; ask again"
+PURGES_S = 0.02  # for it to say so where no time is left; a store that is there takes a thousandth of a second
 CHECK_S = 3.0  # for one source to say that it is there
 ABOUT_ONE = (JUDGED, JUDGMENT_RETRACTED, DEGRADED)  # events that speak of one concept
 REACTIONS = frozenset([*ABOUT_ONE, STARTED, SESSION_ENDED])  # after which something is gathered at once
@@ -192,7 +194,9 @@ class Gathering(Sourcing):
             collected = await self._collecting.collect(concept, deadline_s=left_s, now=now)
             if not any(each.sources for each in collected.fragments):
                 break  # nothing of it was in this log
-            if not await self._is_purged_since(generation, within_s=deadline_s - (loop.time() - began)):
+            doubt = await self._doubt_since(generation, within_s=deadline_s - (loop.time() - began))
+            if doubt != PURGED_MEANWHILE:
+                collected = without_own(collected, doubt) if doubt else collected
                 break
         else:
             collected = without_own(collected, PURGED_MEANWHILE)
@@ -205,18 +209,21 @@ class Gathering(Sourcing):
         """How often something was purged, as far as this process has heard."""
         return max(self._store.generation, self._generation_seen)
 
-    async def _is_purged_since(self, generation: int, *, within_s: float) -> bool:
-        """Whether something was purged meanwhile by anybody: then what was read may be gone, and nobody is told it.
+    async def _doubt_since(self, generation: int, *, within_s: float) -> str:
+        """Why what was read since may be gone, and is not told: somebody purged meanwhile, or the store does not say.
 
-        A store that does not say so in time is believed to have what it had.
+        It is asked also where no time is left. Empty when nothing was purged.
         """
+        is_known = False
         with suppress(TimeoutError, MicaError):
-            async with asyncio.timeout(max(0.0, within_s)):
+            async with asyncio.timeout(max(PURGES_S, within_s)):
                 self._generation_seen = (await self._store.lesson()).generation
-        is_purged = self._generation_known() > generation >= 0
-        if is_purged and "_collecting_parts" in self.__dict__:
-            self._collecting_parts.replies.forget()  # before the purge of another process is heard of
-        return is_purged
+                is_known = True
+        if self._generation_known() > generation >= 0:
+            if "_collecting_parts" in self.__dict__:
+                self._collecting_parts.replies.forget()  # before the purge of another process is heard of
+            return PURGED_MEANWHILE
+        return "" if is_known else PURGES_UNKNOWN
 
     _generation_seen = -1
 
