@@ -463,6 +463,19 @@ asyncio.run(main())
     assert done.stdout == "loaded: True\n", done.stdout + done.stderr
 
 
+async def test_a_source_that_has_more_than_is_used_has_answered(memory: Memory) -> None:
+    """C-20: it is told in part, and its health does not count that as a failure."""
+    rows = [{"key": f"k{number}", "value": number} for number in range(60)]
+    memory.register("million", lambda concept: rows, is_live=True)
+
+    told = await memory.defrag("a:b:c", deadline_s=5)
+
+    assert told.missing["million"].startswith("told in part: ")
+    assert "missing: million (told in part: " in told.injection
+    past = (await memory.asked_sources())["million"]
+    assert (past.asked, past.failed, past.is_failing) == (1, 0, False)
+
+
 async def test_a_file_that_changed_is_read_again_whoever_read_it_before(home: Settings, tmp_path: Path) -> None:
     """K-24: its reply is kept for minutes, but no reply outlives what was read; by this process or another."""
     file = tmp_path / "mood.json"

@@ -226,7 +226,7 @@ async def test_a_source_speaks_in_its_own_name_without_secrets_and_not_without_e
 
     assert {each.source for each in answer.fragments} == {"shaped"}
     assert secret not in answer.injection
-    assert answer.missing == {"shaped": "more than 50 fragments; the first are used"}
+    assert answer.missing == {"shaped": "told in part: more than 50 fragments; the first are used"}
 
 
 @pytest.mark.parametrize("where", ["text", "value", "locator"])
@@ -244,7 +244,7 @@ async def test_a_reply_has_a_limit_of_characters_wherever_they_stand(
         answer = await memory.defrag(CONCEPT)
 
     assert [each.key for each in answer.fragments] == ["k0", "k1"]
-    assert answer.missing == {"shaped": "more than 2,000 characters; the first 2 fragments are used"}
+    assert answer.missing == {"shaped": "told in part: more than 2,000 characters; the first 2 fragments are used"}
 
 
 async def test_a_live_object_of_megabytes_is_cut_by_what_its_table_says(home: Settings, clock: HandClock) -> None:
@@ -257,7 +257,7 @@ async def test_a_live_object_of_megabytes_is_cut_by_what_its_table_says(home: Se
 
     assert answer.missing == {
         "big": "more than 200,000 characters; the first 0 fragments are used",
-        "wide": "more than 1,500,000 characters; the first 1 fragments are used",
+        "wide": "told in part: more than 1,500,000 characters; the first 1 fragments are used",
     }
 
 
@@ -266,7 +266,7 @@ async def test_what_a_source_lacks_is_named_beside_what_it_knows(home: Settings,
         memory.sources.add(Shaped(Partial([fragment(1, at=clock())], missing="line 7 cannot be read")))
         answer = await memory.defrag(CONCEPT)
 
-    assert answer.missing == {"shaped": "line 7 cannot be read"}
+    assert answer.missing == {"shaped": "told in part: line 7 cannot be read"}
     assert len(answer.fragments) == 1
 
 

@@ -23,7 +23,7 @@ from mica.observe.redact import redact
 from mica.select.blocking import Pool
 from mica.select.breaker import Breaker
 from mica.select.changes import Changes
-from mica.select.fragments import FRAGMENTS_MAX, Concept, Declared, Fragment, FragmentSource, Partial
+from mica.select.fragments import FRAGMENTS_MAX, IN_PART, Concept, Declared, Fragment, FragmentSource, Partial
 from mica.select.replies import Kept, Replies
 from mica.store.protocol import Store
 
@@ -146,7 +146,7 @@ class Collecting:
             else:
                 kept[name] = stale
                 degraded.append(Degraded(source=name, reason=reason, age_s=(now - stale.at).total_seconds()))
-        missing |= {name: each.missing for name, each in kept.items() if each.missing}
+        missing |= {name: _part(each) for name, each in kept.items() if each.missing}
         return Collected(
             fragments=tuple(each for name in sorted(kept) for each in kept[name].fragments),
             ranks={name: declared.rank for name, declared in wanted.items()},
@@ -337,6 +337,11 @@ def without_own(collected: Collected, reason: str) -> Collected:
         fragments=tuple(each for each in collected.fragments if each.source not in own),
         missing=collected.missing | dict.fromkeys(own, reason),
     )
+
+
+def _part(kept: Kept) -> str:
+    """What an answer lacks, said so that nobody takes it for none."""
+    return f"{IN_PART}{kept.missing}" if kept.fragments else kept.missing
 
 
 def _wanted(sources: Mapping[str, FragmentSource], concept: Concept) -> dict[str, Declared]:

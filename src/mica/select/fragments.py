@@ -35,6 +35,7 @@ OWN = ("judgments", "mica", "teachings", "trails", "log")  # what mica's own sou
 JUDGED = "judgment.made"
 JUDGMENT_RETRACTED = "judgment.retracted"  # says that a judgment does not hold any more, and why
 DEGRADED = "quality.degraded"  # says that what was told of a concept, or of all, is not good enough
+IN_PART = "told in part: "  # how the gap of a source begins that answered, but not with all it has
 GATHERED = "defrag"  # the event that records what was gathered about a concept
 DOMAIN_CHARACTERS_MAX = 64  # of a domain or type: a word for a kind
 ID_CHARACTERS_MAX = 500  # of an id: a path or an address; longer ones are content

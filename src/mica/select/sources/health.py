@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from mica.model import Event
+from mica.select.fragments import IN_PART
 
 TESTED = "source.tested"  # records that a source was asked by hand: {"source", "concept", "error", "milliseconds"}
 FAILING_MIN = 3  # failures in a row, after which a source that is there is not well all the same
@@ -73,7 +74,9 @@ def past(told: Iterable[Event]) -> dict[str, Past]:
         missing = event.data.get("missing")
         failures = {**_stale(event.data.get("degraded")), **(missing if isinstance(missing, Mapping) else {})}
         for name in asked - cached:
-            found.setdefault(name, Past()).note(event.at, failures.get(name))
+            failure = failures.get(name)
+            is_part = isinstance(failure, str) and failure.startswith(IN_PART)
+            found.setdefault(name, Past()).note(event.at, None if is_part else failure)
     return found
 
 
