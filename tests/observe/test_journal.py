@@ -710,7 +710,7 @@ def test_a_segment_whose_first_bytes_are_damaged_is_read_all_the_same(tmp_path: 
     path.write_bytes(b"M" + body[1:])
     [leftover] = leftovers(tmp_path)
     assert len(drained(leftover)) == 50
-    assert "first bytes" in leftover.damaged[0]
+    assert "header is damaged" in leftover.damaged[0]
     leftover.close()
     assert len(list(tmp_path.rglob("*.damaged"))) == 1
 
@@ -758,7 +758,7 @@ def test_a_spoiled_header_is_told_and_the_others_are_read(tmp_path: Path, at: in
     found = list(leftovers(tmp_path / "one"))
     assert len(found) == 2
     assert sum(len(drained(leftover)) for leftover in found) >= 50
-    assert any(leftover.damaged for leftover in found) or at == 20
+    assert any(leftover.damaged for leftover in found)
     for leftover in found:
         leftover.close()
 

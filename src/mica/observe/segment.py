@@ -407,8 +407,9 @@ class Segment:
             outside = (i for i, (start, end) in enumerate(pairwise(ends)) if not start < end <= self.size_bytes)
             self.count = next(outside, self.count)
             problem = f"frame {self.count} is damaged: it ends outside of the segment; no frame from there on is stored"
-        if self.area[: len(MAGIC)] != MAGIC:
-            problem = problem or "its first bytes are damaged"
+        magic, _, _, base, _ = _HEADER.unpack_from(self.area)
+        if (magic, base) != (MAGIC, self.base):
+            problem = problem or "its header is damaged"
         marks = [mark for slot in _MARKS_AT if (mark := _MARK.unpack_from(self.area, slot))[0]]
         if marks and not any(count <= self.count and self._holds(end, checksum) for count, end, checksum in marks):
             problem = problem or "what was synced does not have the checksum of that moment"
@@ -509,13 +510,15 @@ def load_segment(path: Path) -> Segment | None:
             os.close(descriptor)
             return None
         magic, version, capacity, base, _ = _HEADER.unpack_from(area)
-        if magic != MAGIC and path.name != f"{base:016x}{SUFFIX}":
+        if magic != MAGIC and base != int(path.stem, 16):
             raise ValueError(f"it begins with {magic!r}, and a segment with {MAGIC!r}")
         if version != VERSION:
             raise StoreUnavailable(f"segment {path} has version {version}, this mica knows {VERSION}; upgrade mica")
         if HEADER_BYTES + 8 * capacity > len(area):
             raise ValueError(f"it says that it holds {capacity:,} frames, and is too short for them")
-        return Segment(area, descriptor, path)
+        segment = Segment(area, descriptor, path)
+        segment.base = int(path.stem, 16)  # as its header says, where that is whole
+        return segment
     except (StoreUnavailable, ValueError):
         os.close(descriptor)
         raise
