@@ -375,9 +375,10 @@ def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:
         "_error": "[/]",
         "_agent_id": "[b]\x07",
     }
-    file.write_text(json.dumps(record) + "\n")
+    other = record | {"event": "\x1b[32m[green]", "_event_id": "\x1b]0;y"}
+    file.write_text(f"{json.dumps(record)}\n{json.dumps(other)}\n")
     assert shell.run("import", str(file)).exit_code == 0
-    commands = ["tail", "show 1", "impact 1", "errors", "mermaid 1", "compare 1 1", "tail --bundle full", "tree 1"]
+    commands = ["tail", "show 1", "impact 1", "errors", "mermaid 1", "compare 1 2", "tail --bundle full", "tree 1"]
     for command in commands:
         result = shell.run(*command.split())
         assert result.exit_code == 0, result.output
