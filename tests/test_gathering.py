@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -504,6 +505,36 @@ async def test_a_file_that_changed_is_read_again_whoever_read_it_before(home: Se
     write("warm", written_s=4_000)
     async with mica.open(tmp_path / "space.db", settings=settings) as later:
         assert "warm" in (await later.defrag("state:self:now", deadline_s=5)).injection
+
+
+async def test_a_file_on_a_disk_that_hangs_holds_nobody_up(
+    home: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TC-03, C-09: whether it changed is looked up in a thread, before a kept reply is used and before it is read."""
+    file, back = tmp_path / "mood.json", threading.Event()
+    file.write_text('{"mood": "good"}')
+    os.utime(file, (1_000, 1_000))
+    table: dict[str, object] = {"driver": "json", "path": str(file), "fragment": {"key": "mood", "text": "{mood}"}}
+    settings = msgspec.structs.replace(home, sources={"rb": table})
+    real, came_back = Path.stat, []
+
+    def hang(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path == file:
+            came_back.append(back.wait(20))
+        return real(path, follow_symlinks=follow_symlinks)
+
+    async with mica.open(tmp_path / "space.db", settings=settings) as memory:
+        await memory.defrag("state:self:now", deadline_s=10)
+        monkeypatch.setattr(Path, "stat", hang)
+        known = await memory.defrag("state:self:now", deadline_s=0.2)
+        other = await memory.defrag("state:self:other", deadline_s=0.2)
+        waited_for = len(came_back)
+        back.set()
+
+    assert waited_for == 0
+    assert [each.source for each in known.degraded] == ["rb"]
+    assert "good" in known.injection
+    assert "no answer" in other.missing["rb"]
 
 
 async def test_every_89_minutes_what_is_asked_most_is_gathered(memory: Memory, clock: HandClock) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
 from datetime import datetime
 from itertools import islice
@@ -66,7 +66,9 @@ class Collecting:
         self._pool = pool
         self._clock = clock
         self._sources: dict[str, FragmentSource] = {}
-        self._versions: dict[str, Callable[[Concept], str]] = {}  # of those that can tell what they would read
+        self._versions: dict[
+            str, Callable[[Concept], Awaitable[str]]
+        ] = {}  # of those that can tell what they would read
         self._breakers: dict[str, Breaker] = {}
         self._flights: dict[tuple[str, Concept], tuple[asyncio.Task[Kept], int]] = {}  # the latest, with its tick
         self._flying: set[asyncio.Task[Kept]] = set()
@@ -172,7 +174,7 @@ class Collecting:
         until = loop.time() + within_s
         if not self._of_store.allows():
             missing["log"] = self._of_store.told()
-            return self._fresh(wanted, concept, now=now)
+            return await self._unchanged(self._fresh(wanted, concept, now=now), concept, within_s=within_s)
         try:
             problem = await self._changes.look(within_s)
             found = self._fresh(wanted, concept, now=now)
@@ -187,18 +189,30 @@ class Collecting:
         else:
             self._of_store.failed(problem)
             missing["log"] = problem
-        return found
+        return await self._unchanged(found, concept, within_s=until - loop.time())
 
     def _fresh(self, wanted: Mapping[str, Declared], concept: Concept, *, now: datetime) -> dict[str, Kept]:
         found = {}
         for name, declared in wanted.items():
             kept = None if declared.is_live else self._replies.kept(declared, concept)
-            if kept is None or not self._replies.is_fresh(kept, declared, concept, now=now):
-                continue
-            version_of = self._versions.get(name)
-            if version_of is None or version_of(concept) == kept.version:
+            if kept is not None and self._replies.is_fresh(kept, declared, concept, now=now):
                 found[name] = kept
         return found
+
+    async def _unchanged(self, found: dict[str, Kept], concept: Concept, *, within_s: float) -> dict[str, Kept]:
+        """Those of them whose source would read the same. One that does not say so in time is asked."""
+        looks = {
+            name: asyncio.ensure_future(self._versions[name](concept)) for name in found.keys() & self._versions.keys()
+        }
+        if not looks:
+            return found
+        try:
+            await asyncio.wait(looks.values(), timeout=max(0.0, within_s))
+        finally:
+            for look in looks.values():
+                look.cancel()
+        same = {name for name, look in looks.items() if _result(look) == found[name].version}
+        return {name: kept for name, kept in found.items() if name not in looks or name in same}
 
     async def _loaded(self, wanted: Mapping[str, Declared], concept: Concept, *, within_s: float) -> str | None:
         try:
@@ -277,9 +291,9 @@ class Collecting:
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
         generation = self._store.generation
         version_of = self._versions.get(name)
-        version = "" if version_of is None else version_of(concept)  # before it is read: what changes meanwhile is old
         try:
             async with asyncio.timeout(PATIENCE_S) if _may_be_late(source) else UNLIMITED:
+                version = "" if version_of is None else await version_of(concept)  # before: what changes then is old
                 said = await source.fragments(concept, now=at)
                 checked = await self._checked(source.declared, said)
         except TimeoutError as error:
@@ -413,6 +427,11 @@ def _harmless(reason: str) -> str:
     """Why something is missing, without secrets and in UTF-8: drivers say what they were given."""
     said = reason[: 4 * REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode()
     return redact(said)[:REASON_CHARACTERS_MAX]
+
+
+def _result(look: asyncio.Future[str]) -> str | None:
+    """What was found; None where nothing was, or not yet."""
+    return look.result() if look.done() and not look.cancelled() and look.exception() is None else None
 
 
 def _error(flight: asyncio.Task[Kept]) -> str | None:

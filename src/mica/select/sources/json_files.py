@@ -77,11 +77,14 @@ class FileSource(DeclaredSource):
     def place(self) -> str:
         return self.table.path
 
-    def version_of(self, concept: Concept) -> str:
+    async def version_of(self, concept: Concept) -> str:
         """What the file of a concept is now, in short: other words mean another file. It takes a look, no reading.
 
         What changed just now is never the same twice: it may change once more without a trace.
         """
+        return await self.blocking(lambda: self._version_of(concept))
+
+    def _version_of(self, concept: Concept) -> str:
         try:
             found = self._file(concept).stat()
         except (OSError, ValueError, SourceFailed) as error:
