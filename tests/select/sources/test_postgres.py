@@ -509,6 +509,32 @@ async def test_a_table_that_changes_is_asked_as_it_is(
     assert {len(said) for said in after} == {1}
 
 
+async def test_a_number_that_becomes_a_text_is_asked_for_as_a_text(shop: Server, declare: Declare) -> None:
+    """The types of a query's parameters are looked at again when a concept does not fit those that were known."""
+    shop.run(
+        f"""CREATE TABLE shop.changing (id int, verdict text); INSERT INTO shop.changing VALUES (7, 'WAG');
+        GRANT ALL ON shop.changing TO {APP}"""
+    )
+    query = "SELECT 'verdict' AS key, verdict AS value FROM shop.changing WHERE id = $1"
+    sources = declare(table(query), SHOP_DSN=shop.dsn(role=APP))
+    try:
+        number, word = (Concept("judgment", "code_review", each) for each in ("7", "ab12"))
+        before = await asyncio.gather(*(ask(sources, "shop", number) for _ in range(CONNECTIONS_MAX)))
+        with pytest.raises(SourceFailed, match=r"\$1 is of type int4, and the concept has 'ab12'"):
+            await ask(sources, "shop", word)
+
+        change = (
+            "ALTER TABLE shop.changing ALTER COLUMN id TYPE text; INSERT INTO shop.changing VALUES ('ab12', 'HOWL')"
+        )
+        await asyncio.to_thread(shop.run, change)  # which waits for questions that are being ended
+        after = [await ask(sources, "shop", each) for each in (word, number) * CONNECTIONS_MAX]
+    finally:
+        await asyncio.to_thread(shop.run, "DROP TABLE shop.changing")
+
+    assert [each.value for said in before for each in said] == ["WAG"] * CONNECTIONS_MAX
+    assert [each.value for said in after for each in said] == ["HOWL", "WAG"] * CONNECTIONS_MAX
+
+
 @pytest.mark.parametrize(
     ("query", "reason"),
     [

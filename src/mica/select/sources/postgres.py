@@ -262,12 +262,11 @@ class PostgresSource(DeclaredSource):
     async def _fetched(
         self, connection: Connection, query: str, bound: Sequence[str]
     ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
-        limit_ms = max(1, int(self.table.timeout_s * 1_000))
-        await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}")
-        if (kinds := self._kinds.get(query)) is None:
-            statement = await connection.prepare(query, name="")
-            kinds = self._kinds[query] = [each.name for each in statement.get_parameters()]
-        values = self._converted(kinds, bound)
+        await self._begin(connection)
+        try:
+            values = self._converted(self._kinds[query], bound)
+        except (KeyError, SourceFailed):  # nothing is known of its types, or they are others by now
+            values = self._converted(await self._prepared(connection, query), bound)
         most, size_bytes = self.declared.fragments_max, 0
         if most < ROWS_AT_ONCE:
             fetch = partial(connection.first, query, values)
@@ -287,6 +286,19 @@ class PostgresSource(DeclaredSource):
                     return rows, (self.cut("rows"),)
                 rows.append(dict(record))
         return rows, ()
+
+    async def _begin(self, connection: Connection) -> None:
+        limit_ms = max(1, int(self.table.timeout_s * 1_000))
+        await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}")
+
+    async def _prepared(self, connection: Connection, query: str) -> list[str]:
+        """The types that a query's parameters have now. Where they had others, all connections prepare it again."""
+        statement = await connection.prepare(query, name="")
+        kinds = [each.name for each in statement.get_parameters()]
+        if self._kinds.get(query, kinds) != kinds:
+            await connection.reload_schema_state()  # nothing is sent
+        self._kinds[query] = kinds
+        return kinds
 
     def _converted(self, wanted: Sequence[str], bound: Sequence[str]) -> list[object]:
         """Texts as the types that the query's parameters have. Raises SourceFailed."""
