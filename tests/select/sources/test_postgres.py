@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import quote
 
 import asyncpg
@@ -14,6 +14,7 @@ from hypothesis import strategies as some
 
 from mica.errors import InvalidInput, SourceFailed
 from mica.select.fragments import Concept, Partial
+from mica.select.sources.first_rows import FirstRows
 from mica.select.sources.postgres import CONNECTIONS_MAX
 from mica.select.sources.registry import Sources
 from mica.store.postgres_server import parse_address
@@ -533,6 +534,33 @@ async def test_a_number_that_becomes_a_text_is_asked_for_as_a_text(shop: Server,
 
     assert [each.value for said in before for each in said] == ["WAG"] * CONNECTIONS_MAX
     assert [each.value for said in after for each in said] == ["HOWL", "WAG"] * CONNECTIONS_MAX
+
+
+async def test_a_concept_that_does_not_fit_is_asked_once_and_costs_nobody_else(
+    shop: Server, declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is prepared stays so, on all connections: the tables are as they were."""
+    sources = declare(table("SELECT 'n' AS key, 10 / $1::int AS value"), SHOP_DSN=shop.dsn(role=APP))
+    five, zero = (Concept("judgment", "code_review", each) for each in ("5", "0"))
+    assert [each.value for each in await ask(sources, "shop", five)] == [2]
+    asked: list[str] = []
+    real = FirstRows.first
+
+    async def first(self: FirstRows, query: str, values: Sequence[object], limit: int) -> list[asyncpg.Record]:
+        asked.append("query")
+        return await real(self, query, values, limit)
+
+    async def reload(self: FirstRows) -> None:
+        asked.append("reload")
+
+    monkeypatch.setattr(FirstRows, "first", first)
+    monkeypatch.setattr(FirstRows, "reload_schema_state", reload)
+
+    with pytest.raises(SourceFailed, match="division by zero"):
+        await ask(sources, "shop", zero)
+
+    assert asked == ["query"]
+    assert [each.value for each in await ask(sources, "shop", five)] == [2]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ OUTDATED = (
     asyncpg.InvalidCachedStatementError,
     asyncpg.OutdatedSchemaCacheError,
     asyncpg.InvalidSQLStatementNameError,
-    asyncpg.SyntaxOrAccessError,
-    asyncpg.DataError,
 )
+# What it meets when its parameters have other types by now; but also when only what it was asked does not fit.
+UNFIT = (asyncpg.SyntaxOrAccessError, asyncpg.DataError)
 
 
 class FirstRows(asyncpg.Connection):  # type: ignore[misc]  # which has no annotations

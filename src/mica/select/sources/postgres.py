@@ -225,15 +225,18 @@ class PostgresSource(DeclaredSource):
                 self.name, f"the variable {self.table.dsn_env!r} that dsn_env names is not set; export it"
             )
         await imported(self.pool, self.name, self.needs, extra="postgres")
-        from mica.select.sources.first_rows import OUTDATED
+        from mica.select.sources.first_rows import OUTDATED, UNFIT
         from mica.store.postgres_server import FAILURES, LOST
 
-        is_known = query in self._kinds
+        known = self._kinds.get(query)
         try:
             try:
                 return await self._read(server, query, bound)
             except OUTDATED:  # somebody may have changed the tables since it was prepared
-                if not is_known:
+                if known is None:
+                    raise
+            except UNFIT:
+                if known is None or not await self._is_changed(server, query, known):
                     raise
             except LOST as error:  # a connection that died while nobody used it
                 if isinstance(error, TimeoutError | ConnectionRefusedError | FileNotFoundError):
@@ -290,6 +293,15 @@ class PostgresSource(DeclaredSource):
     async def _begin(self, connection: Connection) -> None:
         limit_ms = max(1, int(self.table.timeout_s * 1_000))
         await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}")
+
+    async def _is_changed(self, server: Server, query: str, known: Sequence[str]) -> bool:
+        """Whether a query's parameters have other types now than were known. It is not run."""
+        connection = await server.connection()
+        try:
+            await self._begin(connection)
+            return await self._prepared(connection, query) != known
+        finally:
+            server.leave_behind(connection)
 
     async def _prepared(self, connection: Connection, query: str) -> list[str]:
         """The types that a query's parameters have now. Where they had others, all connections prepare it again."""
