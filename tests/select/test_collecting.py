@@ -15,6 +15,7 @@ import pytest
 import mica
 from mica import EventQuery, Memory
 from mica.errors import InvalidInput, SourceFailed, StoreUnavailable
+from mica.select import collecting
 from mica.select.breaker import FAILURES_MAX
 from mica.select.fragments import Concept, Declared, Fragment, Partial, Value
 from mica.select.replies import FIBONACCI, NOTES_MAX, ttl_s
@@ -212,6 +213,32 @@ async def test_an_iterator_that_blocks_holds_nobody_up(home: Settings, clock: Ha
         release.set()
 
         assert [each.value for each in (await asking).fragments] == [1]
+
+
+async def test_an_answer_that_blocks_ends_though_its_source_limits_itself(
+    home: Settings, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TC-04, C-09: the limit of a declared source ends with its answer, and what is read of that has one, too."""
+    release = threading.Event()
+    monkeypatch.setattr(collecting, "PATIENCE_S", 0.05)
+
+    class Blocking:
+        def __iter__(self) -> Iterator[Fragment]:
+            was_released.append(release.wait(20))
+            yield fragment(1, at=clock())
+
+    class Limited(Shaped):
+        limit_s = 0.01
+
+    was_released: list[bool] = []
+    async with mica.open(":memory:", settings=home, clock=clock) as memory:
+        memory.sources.add(Limited(Blocking()))
+        answer = await memory.defrag(CONCEPT)
+        ended = list(was_released)
+        release.set()
+
+    assert ended == []
+    assert answer.missing == {"shaped": "no answer within 0 s"}
 
 
 async def test_a_source_speaks_in_its_own_name_without_secrets_and_not_without_end(

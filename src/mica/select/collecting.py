@@ -291,11 +291,12 @@ class Collecting:
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
         generation = self._store.generation
         version_of = self._versions.get(name)
+        until = asyncio.get_running_loop().time() + PATIENCE_S
         try:
-            async with asyncio.timeout(PATIENCE_S) if _may_be_late(source) else UNLIMITED:
+            async with asyncio.timeout_at(until) if version_of or _may_be_late(source) else UNLIMITED:
                 version = "" if version_of is None else await version_of(concept)  # before: what changes then is old
                 said = await source.fragments(concept, now=at)
-                checked = await self._checked(source.declared, said)
+            checked = await self._checked(source.declared, said, until=until)
         except TimeoutError as error:
             reason = f"no answer within {PATIENCE_S:.0f} s"
             breaker.failed(reason)
@@ -324,14 +325,18 @@ class Collecting:
             self._replies.keep(source.declared, concept, kept)
         return kept
 
-    async def _checked(self, declared: Declared, said: object) -> Checked:
-        """What a source said, if it is what sources say. Raises SourceFailed, or what its own iterator raises."""
+    async def _checked(self, declared: Declared, said: object, *, until: float) -> Checked:
+        """What a source said, if it is what sources say. Raises SourceFailed, or what its own iterator raises.
+
+        Raises TimeoutError when that takes too long: a source that limits itself limits nothing but its answering.
+        """
+        checked = None
         if type(said) in (list, tuple, Partial) and len(said) <= FRAGMENTS_MAX:  # type: ignore[arg-type]  # see before
             checked = _checked(declared, said)
             if checked.characters <= CHARACTERS_AT_ONCE:
                 return _redacted(checked)
-            return await self._pool.run(declared.name, lambda: _redacted(checked))  # it takes long
-        return await self._pool.run(declared.name, lambda: _redacted(_checked(declared, said)))  # it might block
+        async with asyncio.timeout_at(until):  # it might block, or take long
+            return await self._pool.run(declared.name, lambda: _redacted(checked or _checked(declared, said)))
 
     async def close(self) -> None:
         """Stop waiting for anybody. The sources are their owner's to close."""
