@@ -12,10 +12,11 @@ import mica
 from mica.inject import handoff
 from mica.inject.handoff import Told, compose
 from mica.inject.render import CLOSING, OPENING, at_most
-from mica.model import CRYSTAL, Appended, Event, EventId, Mark
+from mica.model import CRYSTAL, Appended, Event, EventId, EventQuery, Mark
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
 from mica.testing import HandClock
+from mica.testing.builders import build
 
 SAID = (
     "The login page sets its cookie before the redirect, and the proxy of production drops it on the way",
@@ -72,6 +73,30 @@ async def test_the_latest_session_is_found_behind_many_events_without_one(
         memory.emit("tool.ran", {"number": number})
 
     assert (await memory.handoff()).session == "monday"
+
+
+async def test_the_latest_session_is_looked_for_without_reading_the_whole_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B-28: behind very many events of no session the one is found that was marked in last."""
+    monkeypatch.setattr(handoff, "LATEST_MAX", 2_000)
+    read: list[int] = []
+
+    class Counting(EphemeralStore):
+        async def events(self, query: EventQuery) -> list[Event]:
+            found = await super().events(query)
+            read.append(len(found))
+            return found
+
+    bare, marked = Counting(), Counting()
+    await marked.append([build(1, "mark", {"text": "The proxy drops it"}, context=mica.Context(session="monday"))])
+    for store in (bare, marked):
+        await store.append([build(number, "tool.ran", {"number": number}) for number in range(2, 5_002)])
+
+    assert await handoff.latest_session(bare) is None
+    assert sum(read) <= 3_000
+    assert await handoff.latest_session(marked) == "monday"
+    assert sum(read) <= 6_001
 
 
 async def test_what_is_open_to_do_failed_and_touched_is_told_with_its_source(memory: mica.Memory) -> None:

@@ -20,6 +20,7 @@ from mica.tokens import estimate
 NEXT_TAGS = frozenset(["next", "task", "todo"])  # of marks that say what is to be done
 MARKS_MAX = 1_000  # of a session that are looked at: the latest
 STEPS_MAX = 500
+LATEST_MAX = 10_000  # events that are looked through for the latest session: a tenth of a second
 RECENT_MAX, FAILED_MAX, FILES_MAX = 5, 3, 8
 JOINED_TOKENS = 2  # that a line costs besides, where it is joined to others
 QUOTE_CHARACTERS_MAX = 600  # a longer one would push out all others, and its handle leads to the whole
@@ -201,12 +202,22 @@ def _quote(text: str) -> str:
 
 
 async def latest_session(store: Store) -> str | None:
-    """The session in which something happened last; None when there is none."""
+    """The session in which something happened last; None when there is none.
+
+    Behind very many events of no session it is the one that was marked in last.
+    """
+    looked = 0
     async for events in latest_first(store, EventQuery()):
-        for event in reversed(events):
-            if event.context.session is not None:
-                return event.context.session
+        if (session := _last_session(events)) is not None:
+            return session
+        looked += len(events)
+        if looked >= LATEST_MAX:
+            return _last_session(await store.events(EventQuery(names=(MARK,), limit=MARKS_MAX)))
     return None
+
+
+def _last_session(events: Sequence[Event]) -> str | None:
+    return next((each.context.session for each in reversed(events) if each.context.session is not None), None)
 
 
 async def collect(store: Store, session: str | None) -> Told:
