@@ -18,7 +18,7 @@ import pytest
 import mica
 from mica.errors import InvalidInput, StoreUnavailable, UnknownEvent
 from mica.memory.gathering import PURGED_MEANWHILE, PURGES_UNKNOWN
-from mica.model import EventQuery, Passage, Ref
+from mica.model import Appended, Event, EventQuery, Passage, Ref
 from mica.observe.leftovers import DAMAGED
 from mica.select.fragments import Fragment
 from mica.select.sources import Question
@@ -470,6 +470,30 @@ async def test_a_second_import_brings_nothing_back(memory: mica.Memory, tmp_path
     assert (again.events, again.repeated, again.purged) == (0, 0, 1)
     assert (other.events, other.repeated, other.purged) == (1, 0, 1)
     assert await names(memory) == ["event.purged", "event.purged", "log.purged"]
+
+
+async def test_a_purge_during_an_import_is_counted(
+    home: Settings, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-08: what it keeps out is counted by what is stored, and no purge is applied twice."""
+    log = tmp_path / "foreign.jsonl"
+    line = {"event_name": "told", "_event_id": "e1", "timestamp": 1_700_000_000, "data": {"text": SECRET}}
+    log.write_text(json.dumps(line) + "\n")
+    async with (
+        mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory,
+        mica.open(tmp_path / "space.db", settings=home, clock=clock) as other,
+    ):
+        append = memory._importing._append
+
+        async def late(events: Sequence[Event]) -> Appended:
+            await other.purge(value=SECRET)
+            return await append(events)
+
+        monkeypatch.setattr(memory._importing, "_append", late)
+        done = await memory.import_log(log)
+        assert await names(memory) == ["event.purged", "log.purged"]
+
+    assert (done.events, done.repeated, done.purged) == (1, 0, 1)
 
 
 async def test_a_copy_takes_tombstones_and_purges_along(

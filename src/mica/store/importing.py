@@ -12,13 +12,12 @@ from typing import IO
 import msgspec
 
 from mica.errors import DuplicateEvent, InvalidEvent, InvalidInput
-from mica.model import PURGED, Appended, Clock, Event, EventId, EventQuery, make_event
+from mica.model import PURGED, Appended, Clock, Event, EventId, EventQuery, is_tombstone, make_event
 from mica.observe import logs
 from mica.observe.clients.readers import reader_of
 from mica.observe.clients.reading import Extent, Reader
 from mica.observe.clients.records import Tally
 from mica.store.protocol import Store, check_event
-from mica.store.purging import Outstanding
 from mica.tokens import ESTIMATOR
 
 CHUNK_EVENTS = 2_000  # events of a transcript stored in one step, together with the place reached
@@ -134,8 +133,7 @@ class Importing:
         known = {parent: event.ref for parent in log.outside() if (event := await self._store.event(parent))}
         read = await asyncio.to_thread(logs.verified, log, known=known, allow_orphans=allow_orphans)
         try:
-            outstanding = Outstanding(await self._store.purges())
-            stones = {stone.id for stone in await self._store.events(EventQuery(names=(PURGED,), limit=None))}
+            before = {event.id for event in read.events} & await self._tombstones()
             appended = await self._append(read.events)
         except DuplicateEvent as error:
             other = "if it is from another log that uses the same ids, import it with a --source of its own"
@@ -144,15 +142,20 @@ class Importing:
                 f"nothing of {path} was imported: {log.called(EventId(error.event_id))} is in this space with other "
                 f"content; {ours if log.format == 'mica' else other}"
             ) from error
+        taken = {event.id for event in read.events if not is_tombstone(event)} & await self._tombstones()
         return LogImported(
             format=log.format,
             events=appended.stored,
-            repeated=appended.repeated - sum(event.id in stones for event in read.events),
+            repeated=appended.repeated - len(before),
             orphans=read.orphans,
             reused=log.reused,
             undated=len(undated),
-            purged=sum(event.id in stones or outstanding.applied(event) is not event for event in read.events),
+            purged=len(before | taken),
         )
+
+    async def _tombstones(self) -> set[EventId]:
+        """The events that were purged here, as the store says."""
+        return {stone.id for stone in await self._store.events(EventQuery(names=(PURGED,), limit=None))}
 
     async def told(self, events: Sequence[Event]) -> Appended:
         """Store events that name themselves; what is there already stands as it is. Raises InvalidEvent."""
