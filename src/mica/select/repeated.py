@@ -10,7 +10,7 @@ import msgspec
 from mica.select.rank import Hit
 
 
-def latest_first(hits: Sequence[Hit]) -> list[Hit]:
+def latest_raised(hits: Sequence[Hit]) -> list[Hit]:
     """The hits, best first, where of equal texts the one of the time asked for, and of those the latest, ranks highest.
 
     It takes the score of the best of them: `again` among its parts says by what it was raised.

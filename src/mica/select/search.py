@@ -13,7 +13,7 @@ from mica.select.again import CLASS, KEPT, broader, joined, kept_first
 from mica.select.corrections import corrected
 from mica.select.meaning import NEAREST
 from mica.select.rank import NEIGHBOURS, SHORTLIST, Hit, Query, parse, rank, shortlist
-from mica.select.repeated import latest_first
+from mica.select.repeated import latest_raised
 from mica.select.when import Period
 from mica.store.protocol import Store
 
@@ -94,9 +94,9 @@ async def search(
         if tell is not None:
             tell(first)
         second = await asking.answers(broader(asked, first), limit=max(limit, read))
-        hits.extend(corrected(latest_first(joined(asked, first, second))[:limit]))
+        hits.extend(corrected(latest_raised(joined(asked, first, second))[:limit]))
     else:
-        hits.extend(corrected(latest_first(first)[:limit]))
+        hits.extend(corrected(latest_raised(first)[:limit]))
     hits.asked, hits.statistics = asked, asking.listed
     if not asked.wanted and asked.periods:
         hits.extend(await _within(store, asked.periods, filters, limit))

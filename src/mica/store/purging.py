@@ -23,7 +23,7 @@ import msgspec
 
 from mica.errors import InvalidInput
 from mica.model import Event, EventId, EventQuery, Reply, Tombstone, is_tombstone, tombstone
-from mica.store.backwards import latest_first
+from mica.store.backwards import EVENTS_AT_ONCE, latest_first
 from mica.trails import PUBLISHED
 
 PURGE = "log.purged"  # records a purge
@@ -34,7 +34,6 @@ BY_HAND = "purged by hand"  # the reason when none is given
 VALUE_CHARACTERS_MAX = 10_000  # a private key has some thousand; a longer text is an event, which has an id
 SALT_BYTES = 16
 SPELLED_LETTERS_MIN = 4  # a shorter value is looked for as it is written: other spellings would be other words
-SELECT_EVENTS = 1_000  # read at a time
 BURY_EVENTS = 500  # in one transaction: others wait for it for some tens of milliseconds
 BEFORE_ALL = datetime(1, 1, 1, tzinfo=UTC)
 FIRST_EVENTS = 5  # shown before a person agrees
@@ -349,7 +348,7 @@ async def _once(events: list[Event]) -> AsyncIterator[list[Event]]:
 
 async def _whole_log(store: Readable) -> AsyncIterator[list[Event]]:
     after = 0
-    while events := await store.log(after, limit=SELECT_EVENTS):
+    while events := await store.log(after, limit=EVENTS_AT_ONCE):
         yield events
         after = events[-1].position or 0
 

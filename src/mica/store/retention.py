@@ -10,7 +10,8 @@ import msgspec
 
 from mica.model import Event, EventId, is_tombstone, name_pattern
 from mica.settings import RetentionSettings
-from mica.store.purging import SELECT_EVENTS, Readable
+from mica.store.backwards import EVENTS_AT_ONCE
+from mica.store.purging import Readable
 
 RETENTION = "retention"  # how the reason of its tombstones begins
 OFF = "retention is off, and nothing goes; `enabled = true` under [retention] in the settings turns it on"
@@ -63,7 +64,7 @@ async def due(store: Readable, settings: RetentionSettings, *, now: datetime) ->
     cited: set[EventId] = set()
     pinned: set[EventId] = set()
     after = 0
-    while events := await store.log(after, limit=SELECT_EVENTS):
+    while events := await store.log(after, limit=EVENTS_AT_ONCE):
         for event in events:
             named = {EventId(found.decode()) for found in _ID.findall(event.body)}
             if event.name == PINNED:
