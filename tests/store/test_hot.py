@@ -147,9 +147,10 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def leave(folder: Path, events: int) -> list[Ref]:
-    """What a writer that is gone left beside a store."""
+    """What a writer that is gone left beside a store, no two at the same time."""
     journal = Journal(folder / "space.db-segments", space="test", base=Here(), clock=None, wake=lambda: None)
-    refs = [journal.emit("step", {"n": number}) for number in range(events)]
+    times = (NOW + timedelta(milliseconds=number) for number in range(events))
+    refs = [journal.emit("step", {"n": number}, at=at) for number, at in enumerate(times)]
     journal.close()
     return refs
 
