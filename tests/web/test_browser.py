@@ -185,6 +185,27 @@ def test_every_page_can_be_used_by_everybody(page: Page, site: Site, scheme: str
     assert found == {}
 
 
+def test_a_part_opens_at_the_moment_it_is_drawn(page: Page, site: Site) -> None:
+    """Whoever is quicker than the page gets the same page: also where it is drawn anew at once."""
+    go(page, site, "/crystals")
+    page.evaluate(
+        """() => document.addEventListener("htmx:afterSwap", () => {
+            document.querySelector(".forest details[open] .node.day > details:not([open]) > summary")?.click();
+        })"""
+    )
+    page.locator(".forest > .node.week summary").first.click()
+    expect(page.locator(".forest details[open] .node.session").first).to_be_visible()
+
+    page.evaluate(
+        """() => {
+            const open = () => document.querySelector(".forest details[open] .node.session summary").click();
+            document.addEventListener("htmx:beforeSwap", open, {capture: true, once: true});
+            mica.tell("crystal");
+        }"""
+    )
+    expect(page.locator(".forest details[open] .node.mark").first).to_be_visible()
+
+
 def test_a_week_opens_down_to_its_marks_by_keyboard_alone(page: Page, site: Site) -> None:
     """B-32: expand with E, the causal tree with T, crystallize with C, query with Q."""
     go(page, site, "/")

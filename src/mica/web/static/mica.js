@@ -200,7 +200,10 @@ document.addEventListener("toggle", (toggled) => {
   opened.add(part.parentElement.id);
   part.dispatchEvent(new CustomEvent("opened"));
 }, true);
-document.addEventListener("htmx:beforeSwap", () => { stood = place(document.activeElement.closest("[data-item]")) || stood; });
+document.addEventListener("htmx:beforeSwap", () => {
+  stood = place(document.activeElement.closest("[data-item]")) || stood;
+  document.querySelectorAll("details[data-lazy][open]").forEach((part) => opened.add(part.parentElement.id)); // "toggle" comes late
+});
 document.addEventListener("htmx:afterSettle", (settled) => {
   const nodes = [...document.querySelectorAll(".node")];
   const isLive = settled.detail.elt.id === "forest" && known.size > 0;
