@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -49,7 +49,7 @@ from mica.store.protocol import (
 from mica.store.purging import Outstanding, Purge, may_stand_for
 from mica.store.work import check_lease, check_moment, check_words, nothing_to_hear
 from mica.trails import Lesson, Trail, TrailQuery
-from mica.words import terms, words
+from mica.words import terms, terms_of, words
 
 
 class EphemeralStore:
@@ -59,7 +59,8 @@ class EphemeralStore:
         self._space = str(new_writer())
         self._log: list[Event] = []  # position is the index plus one
         self._by_id: dict[str, Event] = {}
-        self._counts: dict[int, Counter[str]] = {}  # terms of each searchable event, by position
+        self._lengths: dict[int, int] = {}  # of each searchable event in words, by position
+        self._said: defaultdict[str, dict[int, int]] = defaultdict(dict)  # how often each term, by position
         self._derived = Derived()
         self._vectors: dict[int, tuple[str, bytes]] = {}  # of marks, by position, with the model that made each
         self._trails: list[Trail] = []
@@ -200,26 +201,28 @@ class EphemeralStore:
     def _postings(self, wanted: Sequence[str]) -> tuple[dict[str, tuple[Posting, ...]], dict[int, int]]:
         """All postings of these terms, and the lengths of all marks."""
         self._check_open()
-        marks = {event.position: event for event in self._log if self._is_mark(event)}
-        lengths = {position: self._length(position) for position in marks if position}
-        by_term = {
-            term: tuple(
-                Posting(position, self._counts[position][term], length, marks[position].context.session)
-                for position, length in lengths.items()
-                if term in self._counts[position]
-            )
-            for term in wanted
-        }
-        return by_term, lengths
+        lengths = {at: length for at, length in self._lengths.items() if self._is_mark(self._log[at - 1])}
+        return {term: self._said_at(term, lengths) for term in wanted}, lengths
+
+    def _said_at(self, term: str, positions: Collection[int]) -> tuple[Posting, ...]:
+        """The postings of a term at those of these positions where it is said, in order."""
+        return tuple(
+            Posting(position, count, self._lengths[position], self._log[position - 1].context.session)
+            for position, count in self._said.get(term, {}).items()
+            if position in positions
+        )
 
     async def texts(self, positions: Sequence[int], *, neighbours: int = 2) -> list[Text]:
         self._check_open()
         marks = self._ordered(self._is_mark)
+        wanted = {event.position or 0 for event in marks}.intersection(positions)
+        sessions: dict[str | None, list[Event]] = {self._log[each - 1].context.session: [] for each in wanted}
+        for event in marks:
+            if event.context.session in sessions:
+                sessions[event.context.session].append(event)
         found: dict[int, Text] = {}
-        wanted = {event.position: event for event in marks if event.position in set(positions)}
-        for session in {event.context.session for event in wanted.values()}:
-            together = [event for event in marks if event.context.session == session]
-            length = sum(self._length(event.position or 0) for event in together)
+        for session, together in sessions.items():
+            length = sum(self._lengths[event.position or 0] for event in together)
             near = {
                 other
                 for ordinal, event in enumerate(together)
@@ -229,7 +232,7 @@ class EphemeralStore:
             }
             for ordinal, event in enumerate(together):
                 if ordinal in near and event.position:
-                    own = self._length(event.position)
+                    own = self._lengths[event.position]
                     found[event.position] = Text(
                         mark=mark_of(event),
                         position=event.position,
@@ -290,15 +293,8 @@ class EphemeralStore:
         return [crystal for crystal in self._derived.crystals if crystal in found.difference(identifiers)]
 
     async def crystal_postings(self, wanted: Sequence[str], query: CrystalQuery) -> dict[str, tuple[Posting, ...]]:
-        positions = sorted(crystal.position or 0 for crystal in await self.crystals(query))
-        return {
-            term: tuple(
-                Posting(position, counts[term], self._length(position), self._log[position - 1].context.session)
-                for position in positions
-                if term in (counts := self._counts[position])
-            )
-            for term in wanted
-        }
+        positions = {crystal.position or 0 for crystal in await self.crystals(query)}
+        return {term: self._said_at(term, positions) for term in wanted}
 
     async def above(self, positions: Sequence[int]) -> dict[int, frozenset[int]]:
         self._check_open()
@@ -319,7 +315,7 @@ class EphemeralStore:
         self._vectors |= {
             position: (model, vector)
             for position, vector in vectors.items()
-            if position in self._counts and self._log[position - 1].name == MARK
+            if position in self._lengths and self._log[position - 1].name == MARK
         }
 
     async def vectors(self, model: str, *, after: int = 0, limit: int) -> Vectors:
@@ -334,7 +330,7 @@ class EphemeralStore:
             (event.position or 0, searchable_text(event) or "")
             for event in reversed(self._log)
             if event.name == MARK
-            and event.position in self._counts
+            and event.position in self._lengths
             and self._vectors.get(event.position, ("",))[0] != model
         ]
         return missing[:limit]
@@ -461,7 +457,8 @@ class EphemeralStore:
 
     async def rebuild(self, *, on_progress: Callable[[int], None] = unheard) -> int:
         self._check_open()
-        self._counts.clear()
+        self._lengths.clear()
+        self._said.clear()
         self._vectors.clear()
         self._trails, self._learned, self._replies = [], 0, {}
         for event in self._log:
@@ -481,7 +478,9 @@ class EphemeralStore:
         for event in content:
             position = event.position or 0
             self._by_id[event.id] = self._log[position - 1] = tombstone(event, told)
-            self._counts.pop(position, None)
+            self._lengths.pop(position, None)
+            for term in terms(searchable_text(event) or ""):
+                self._said[term].pop(position, None)
             self._vectors.pop(position, None)
         self._derived = derived(self._log)
         self._generation += bool(content)
@@ -524,13 +523,13 @@ class EphemeralStore:
 
     def _index(self, event: Event) -> None:
         if event.position and (text := searchable_text(event)) is not None:
-            self._counts[event.position] = Counter(terms(text))
+            found = words(text)
+            self._lengths[event.position] = len(found)
+            for term, count in Counter(terms_of(found)).items():
+                self._said[term][event.position] = count
 
     def _is_mark(self, event: Event) -> bool:
-        return event.name == MARK and event.position in self._counts and event.id not in self._derived.retracted
-
-    def _length(self, position: int) -> int:
-        return len(words(searchable_text(self._log[position - 1]) or ""))
+        return event.name == MARK and event.position in self._lengths and event.id not in self._derived.retracted
 
     def _ordered(self, fits: Callable[[Event], bool]) -> list[Event]:
         return sorted((event for event in self._log if fits(event)), key=attrgetter("place"))
