@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import asyncpg
@@ -39,11 +39,13 @@ from mica.errors import (
 )
 from mica.model import RETRACTED, Appended, Context, Event, EventId, EventQuery, new_writer, writer_named
 from mica.settings import Settings
-from mica.store import postgres_query, postgres_server, postgres_space
+from mica.store import postgres_purge, postgres_query, postgres_server, postgres_space
 from mica.store.postgres import PostgresStore, prepare
 from mica.store.postgres_append import CHUNK_EVENTS
-from mica.store.postgres_server import migrations, parse_address
+from mica.store.postgres_server import Connection, migrations, parse_address
+from mica.store.postgres_words import Words
 from mica.testing import HandClock, build
+from mica.testing.builders import TOLD
 from mica.testing.crystals import TEXT, build_crystal, draft_of
 from mica.testing.pooler import pooled
 from mica.testing.postgres import APP, LOCKED, OTHER, OWNER, STRANGER, Server
@@ -720,6 +722,44 @@ async def test_no_read_scans_the_log(full: str, read: Callable[[PostgresStore], 
                     explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
                     touched += rows_touched(msgspec.json.decode(explained)[0]["Plan"])
     assert 0 < touched < 100
+
+
+class _Looking:
+    """A connection that also counts how many rows of the big tables its statements look at."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.touched = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, object]]:
+        async def run(query: str, *args: object, **kwargs: object) -> object:
+            await self._connection.execute("SAVEPOINT looking")
+            explained = await self._connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", *args)
+            await self._connection.execute("ROLLBACK TO SAVEPOINT looking")
+            self.touched += rows_touched(msgspec.json.decode(explained)[0]["Plan"])
+            return await getattr(self._connection, name)(query, *args, **kwargs)
+
+        return run
+
+
+async def test_a_purge_looks_at_no_more_than_what_it_takes(full: str) -> None:
+    """K-53: each of its steps read the whole log and all of full text, and took a minute in a large space."""
+    of_one_day = [build(n).id for n in range(90, 8_000, 252)]  # marks among 95 events
+    async with opened(full) as store:
+        doomed = await store.events_of(of_one_day)
+        with suppress(_Undone):
+            async with store._transaction(postgres_space.WRITE) as connection:
+                await connection.fetch("SELECT FROM spaces WHERE number = $1 FOR UPDATE", store._number)
+                looking = _Looking(connection)
+                await postgres_purge.bury(cast(Connection, looking), store._number, Words(store._number), doomed, TOLD)
+                raise _Undone
+
+    assert len(doomed) == 32
+    assert 0 < looking.touched - 5_000 < 1_000  # 5,000 trails, which are learned anew
+
+
+class _Undone(Exception):
+    """What a test did is not to stay."""
 
 
 async def test_few_and_many_contexts_and_names_answer_alike(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from mica.model import EMPTY, PURGED, Event, Tombstone, microseconds, searchable_text, tombstone
 from mica.store import postgres_crystals, postgres_replies, postgres_trails
 from mica.store.postgres_authority import authority
+from mica.store.postgres_query import HERE
 from mica.store.postgres_server import Connection
 from mica.store.postgres_words import Words
 from mica.store.purging import Outstanding, Purge
@@ -21,43 +22,57 @@ TABLES = (
 
 # The words of a table, and who refers to them. Sessions come after the contexts that name them.
 _REFERRED = {
-    "names": ("SELECT FROM events WHERE space = $1 AND name = names.id",),
-    "contexts": ("SELECT FROM events WHERE space = $1 AND context = contexts.id",),
-    "sessions": ("SELECT FROM contexts WHERE space = $1 AND session = sessions.id",),  # as texts have, too
-    "terms": ("SELECT FROM postings WHERE space = $1 AND term = terms.id",),
+    "names": ("events", "name = names.id"),
+    "contexts": ("events", "context = contexts.id"),
+    "sessions": ("contexts", "session = sessions.id"),  # as texts have, too
+    "terms": ("postings", "term = terms.id"),
 }
-_USED = """SELECT array_agg(DISTINCT events.name), array_agg(DISTINCT events.context),
+# A look into the index for each word: OFFSET 0 keeps the planner from joining it with all who refer to any.
+_UNUSED = f"NOT EXISTS (SELECT FROM {{}} WHERE space = {HERE} AND {{}} OFFSET 0)"
+# Told when the first and the last of them happened, the planner reads no more than what happened in between. By time
+# and position alone it expects next to nothing, and reads the whole log, once for each step of a purge.
+_WANTED = f"""events.space = {HERE} AND events.at BETWEEN $3 AND $4
+    AND events.at = wanted.at AND events.position = wanted.position"""
+_USED = f"""SELECT array_agg(DISTINCT events.name), array_agg(DISTINCT events.context),
         array_agg(DISTINCT contexts.session), array_agg(DISTINCT events.payload)
-    FROM unnest($2::bigint[], $3::bigint[]) AS wanted (at, position)
-    JOIN events ON events.space = $1 AND events.at = wanted.at AND events.position = wanted.position
-    JOIN contexts ON contexts.space = $1 AND contexts.id = events.context"""
-_BURY = """UPDATE events SET name = $5, context = $6, data = wanted.data, payload = NULL, error = false
-    FROM unnest($2::bigint[], $3::bigint[], $4::bytea[]) AS wanted (at, position, data)
-    WHERE events.space = $1 AND events.at = wanted.at AND events.position = wanted.position"""
+    FROM unnest($2::bigint[], $5::bigint[]) AS wanted (at, position) JOIN events ON {_WANTED}
+    JOIN contexts ON contexts.space = {HERE} AND contexts.id = events.context"""
+_BURY = f"""UPDATE events SET name = $7, context = $8, data = wanted.data, payload = NULL, error = false
+    FROM unnest($2::bigint[], $5::bigint[], $6::bytea[]) AS wanted (at, position, data) WHERE {_WANTED}"""
+# A look into the index for each of them. As a plain join it reads the postings of the whole space.
+_UNINDEX = f"""DELETE FROM postings WHERE ctid = ANY (ARRAY(
+        SELECT found.ctid FROM unnest($2::integer[], $3::bigint[]) AS wanted (term, position)
+        CROSS JOIN LATERAL (
+            SELECT ctid FROM postings
+            WHERE space = {HERE} AND postings.term = wanted.term AND postings.position = wanted.position OFFSET 0
+        ) AS found
+    ))"""
 
 
 async def bury(connection: Connection, space: int, words: Words, events: Sequence[Event], told: Tombstone) -> None:
     """Replace these events by tombstones inside of a transaction that holds the lock of its space."""
-    places = [microseconds(event.at) for event in events], [event.position or 0 for event in events]
+    times, positions = [microseconds(event.at) for event in events], [event.position or 0 for event in events]
+    places = times, min(times), max(times), positions
     name = (await words.numbers(connection, "names", [PURGED]))[PURGED]
     context = (await words.context_numbers(connection, [EMPTY]))[EMPTY]
     async with authority(connection, space, "purge"):
         names, contexts, sessions, payloads = await connection.fetchrow(_USED, space, *places)
         used = {"names": names, "contexts": contexts, "sessions": sessions}
         used["terms"] = await _unindexed(connection, space, events)
-        await postgres_crystals.bury(connection, space, places[1])
+        await postgres_crystals.bury(connection, space, positions)
         await postgres_trails.clear(connection, space)
         await postgres_replies.clear(connection, space)
         stones = [tombstone(event, told).body for event in events]
         await connection.execute(_BURY, space, *places, stones, name, context)
         for table, referring in _REFERRED.items():
-            unused = " AND ".join(f"NOT EXISTS ({reference})" for reference in referring)
             await connection.execute(
-                f"DELETE FROM {table} WHERE space = $1 AND id = ANY ($2::integer[]) AND {unused}", space, used[table]
+                f"DELETE FROM {table} WHERE space = $1 AND id = ANY ($2::integer[]) AND {_UNUSED.format(*referring)}",
+                space,
+                used[table],
             )
         await connection.execute(
-            """DELETE FROM payloads WHERE space = $1 AND digest = ANY ($2::bytea[])
-                AND NOT EXISTS (SELECT FROM events WHERE space = $1 AND payload = payloads.digest)""",
+            f"""DELETE FROM payloads WHERE space = $1 AND digest = ANY ($2::bytea[])
+                AND {_UNUSED.format("events", "payload = payloads.digest")}""",
             space,
             payloads,
         )
@@ -95,8 +110,7 @@ async def _unindexed(connection: Connection, space: int, events: Iterable[Event]
     numbers = {name: number for number, name in rows}
     known = [(numbers[term], position) for position, term in pairs if term in numbers]
     await connection.execute(
-        """DELETE FROM postings USING unnest($2::integer[], $3::bigint[]) AS wanted (term, position)
-        WHERE postings.space = $1 AND postings.term = wanted.term AND postings.position = wanted.position""",
+        _UNINDEX,
         space,
         [number for number, _ in known],
         [position for _, position in known],
