@@ -212,6 +212,38 @@ async def test_a_purge_goes_through_every_level_and_stays(memory: mica.Memory, c
     assert await memory.verify() == []
 
 
+async def test_taking_something_back_makes_anew_what_rested_on_it_and_nothing_else(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """K-53: what was not crystallized yet waits for its time; a purge does not take as long as that takes."""
+    memory._settings = msgspec.structs.replace(memory._settings, crystals=CrystalSettings(auto=True))
+    first = observe(memory, clock, "s1")
+    clock.move(days=1)
+    await memory.purge(ids=[first[0].id])
+    await memory.retract(first[1].id, reason="wrong")
+    assert await memory.crystals(limit=None) == []
+
+    second = observe(memory, clock, "s2", says=OTHER)
+    clock.move(days=9)
+    await memory.auto_crystallize()
+    observe(memory, clock, "s3", says=OTHER)
+    clock.move(days=9)
+    await memory.purge(ids=[second[0].id])
+    await memory.retract(second[1].id, reason="wrong")
+
+    left = await memory.crystals(limit=None)
+    assert {each.period for each in left} == {
+        *("pool:2026-11-02", "session:s2", "day:2026-11-02", "day:2026-11-03", "week:2026-W45")
+    }
+    assert {each.id for each in second[2:]} == {
+        source for each in left if each.period == "session:s2" for source in each.sources
+    }
+    assert {each.period for each in await memory.auto_crystallize()} == {
+        *("session:s3", "day:2026-11-12", "week:2026-W46")
+    }
+    assert await memory.verify() == []
+
+
 async def test_a_tree_is_crystallized_beside_time(memory: mica.Memory, clock: HandClock) -> None:
     """B-20, B-24: one crystal over a cause and all that followed; again only when something was added."""
     with memory.context(session="s1"):

@@ -35,6 +35,11 @@ class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     label: str | None = None
 
     @property
+    def ids(self) -> set[EventId]:
+        """Those of its sources."""
+        return {source.id for source in self.sources}
+
+    @property
     def revision(self) -> int:
         return 1 + max((crystal.revision for crystal in self.supersedes), default=0)
 
@@ -70,22 +75,27 @@ def sessions(
     last_at: Mapping[str, datetime],
     idle: timedelta,
     ended: Collection[str] = (),
+    again: Collection[str] = (),
     forced: bool = False,
 ) -> Iterator[Closing[Mark] | Waiting]:
     """What is to be made of marks that no crystal covers. `live` are the crystals of sessions and pools around them.
 
-    `last_at` says when something last happened in a session; one that is `forced` to close is not asked.
+    `last_at` says when something last happened in a session; one that is `forced` to close is not asked, nor one that
+    had a crystal, is among the periods of `again` and has it no more.
     """
     by_period = {crystal.period: crystal for crystal in live}
     by_session = _of_sessions(live)
+    closed = _named(again)
     pooled: defaultdict[date, list[Mark]] = defaultdict(list)
+    closed_days: set[date] = set()
     for session, group in _by_session(marks).items():
         name = session_period(session or "")
         if session is None:
             for mark in group:
                 pooled[calendar.day(mark.at)].append(mark)
             continue
-        if not forced and session not in ended and now - max(group[-1].at, last_at.get(session, group[-1].at)) < idle:
+        is_over = forced or name in closed or session in ended
+        if not is_over and now - max(group[-1].at, last_at.get(session, group[-1].at)) < idle:
             yield Waiting(period=name, count=len(group), reason="the session goes on")
             continue
         own = by_session.get(name, [])
@@ -97,9 +107,10 @@ def sessions(
                 yield Closing(level="session", period=period, sources=part)
             else:
                 pooled[calendar.day(part[0].at)].extend(part)
+                closed_days.update([calendar.day(part[0].at)] if name in closed else [])
     for day, group in sorted(pooled.items()):
         period = f"pool:{day.isoformat()}"
-        if forced or calendar.is_over(day, now):
+        if forced or calendar.is_over(day, now) or day in closed_days or period in closed:
             pool = by_period.get(period)
             supersedes = () if pool is None else (pool,)
             yield Closing(level="session", period=period, sources=tuple(_in_order(group)), supersedes=supersedes)
@@ -121,6 +132,11 @@ def is_of_another(mark: Mark, period: str) -> bool:
         return False
     name, later = session_period(mark.session), _LATER_DAY.fullmatch(period)
     return period != name and (later is None or later[1] != name)
+
+
+def _named(periods: Collection[str]) -> set[str]:
+    """These periods, and the sessions that they are later days of."""
+    return {*periods, *(named[1] for each in periods if (named := _LATER_DAY.fullmatch(each)))}
 
 
 def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:
@@ -154,28 +170,44 @@ def _parts(
 
 
 def days(
-    crystals: Iterable[Crystal], live: Mapping[str, Crystal], *, now: datetime, calendar: Calendar, forced: bool = False
+    crystals: Iterable[Crystal],
+    live: Mapping[str, Crystal],
+    *,
+    now: datetime,
+    calendar: Calendar,
+    again: Collection[str] = (),
+    forced: bool = False,
 ) -> Iterator[Closing[Crystal] | Waiting]:
-    """What is to be made of session crystals that no day covers. `live` are crystals of days, by period."""
+    """What is to be made of session crystals that no day covers. `live` are crystals of days, by period.
+
+    A period of `again` had a crystal and has it no more: it is closed, whether it is over or not. So below.
+    """
     by_day: defaultdict[date, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
         by_day[_day_of(crystal, calendar)].append(crystal)
     for day, group in sorted(by_day.items()):
-        yield _closing(
-            "day", f"day:{day.isoformat()}", group, live, is_over=forced or calendar.is_over(day, now), waits="the day"
-        )
+        period = f"day:{day.isoformat()}"
+        is_over = forced or period in again or calendar.is_over(day, now)
+        yield _closing("day", period, group, live, is_over=is_over, waits="the day")
 
 
 def weeks(
-    crystals: Iterable[Crystal], live: Mapping[str, Crystal], *, now: datetime, calendar: Calendar, forced: bool = False
+    crystals: Iterable[Crystal],
+    live: Mapping[str, Crystal],
+    *,
+    now: datetime,
+    calendar: Calendar,
+    again: Collection[str] = (),
+    forced: bool = False,
 ) -> Iterator[Closing[Crystal] | Waiting]:
     """What is to be made of day crystals that no week covers. `live` are crystals of weeks, by period."""
     by_week: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in crystals:
         by_week[calendar.week(_day_of(crystal, calendar))].append(crystal)
     for week, group in sorted(by_week.items()):
-        is_over = forced or calendar.is_week_over(_day_of(group[0], calendar), now)
-        yield _closing("week", f"week:{week}", group, live, is_over=is_over, waits="the week")
+        period = f"week:{week}"
+        is_over = forced or period in again or calendar.is_week_over(_day_of(group[0], calendar), now)
+        yield _closing("week", period, group, live, is_over=is_over, waits="the week")
 
 
 def epochs(

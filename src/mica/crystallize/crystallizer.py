@@ -146,8 +146,11 @@ class Crystallizer:
         waiting: list[Waiting] = []
         failures: list[MicaError] = []
         retracted = await self._retracted()
+        replaced = None if request.taken is None else set(request.taken.sources)
         for level in LEVELS[: LEVELS.index(request.level) + 1]:
             due = await self._due(level, request)
+            if replaced is not None:
+                due = [each for each in due if isinstance(each, Closing) and not replaced.isdisjoint(each.ids)]
             due += await self._stale(level, {found.period for found in due if isinstance(found, Closing)}, request)
             for found in due:
                 if isinstance(found, Waiting):
@@ -155,7 +158,7 @@ class Crystallizer:
                     continue
                 await self._give_way()
                 whole = await self._whole(found)
-                if (whole.period, frozenset(source.id for source in whole.sources)) in retracted:
+                if (whole.period, frozenset(whole.ids)) in retracted:
                     waiting.append(_waiting(whole, "its crystal was retracted"))
                     continue
                 try:
@@ -170,6 +173,8 @@ class Crystallizer:
                         waiting.append(crystal)
                     else:
                         made.append(crystal)
+                        if replaced is not None:
+                            replaced.add(crystal.id)
             if request.session is not None:
                 break
         if failures and not made:
@@ -179,7 +184,7 @@ class Crystallizer:
     async def _retracted(self) -> set[tuple[str, frozenset[EventId]]]:
         """What crystals were about, and rested on, that somebody has retracted: they are not made again."""
         told = await self._store.events(EventQuery(names=(RETRACTED,), limit=None))
-        events = [event for each in told if (event := await self._store.event(retracted_by(each))) is not None]
+        events = await self._store.events_of([retracted_by(each) for each in told])
         crystals = [crystal_of(event) for event in events if event.name == CRYSTAL]
         return {(crystal.period, frozenset(crystal.sources)) for crystal in crystals}
 
@@ -248,7 +253,7 @@ class Crystallizer:
         """What a crystal of this session is called, and the marks that are its own: no other crystal covers them."""
         period = closings.session_period(session)
         before = await self._store.crystals(CrystalQuery(period=period))
-        covered = [event for crystal in before for each in crystal.sources if (event := await self._store.event(each))]
+        covered = await self._store.events_of([each for crystal in before for each in crystal.sources])
         fresh = [mark async for mark in self._unsealed(session)]
         return period, [mark.id for mark in await standing(self._store, [*covered, *fresh])]
 
@@ -280,9 +285,12 @@ class Crystallizer:
         since = min((crystal.start_at for crystal in hierarchy), default=now) - timedelta(days=8)
         live = {each.period: each for each in await self._live(level, since)}
         close = closings.days if level == "day" else closings.weeks
-        return list(close(hierarchy, live, now=now, calendar=self._calendar, forced=request.is_forced))
+        again = () if request.taken is None else request.taken.periods
+        return list(close(hierarchy, live, now=now, calendar=self._calendar, again=again, forced=request.is_forced))
 
     async def _due_sessions(self, request: Request, *, now: datetime) -> list[Due]:
+        if request.taken is not None and not request.taken.sources:
+            return []
         marks = [
             mark_of(event)
             async for event in self._unsealed(request.session)
@@ -307,6 +315,7 @@ class Crystallizer:
             last_at=await self._lately(latest, now - self._idle),
             idle=self._idle,
             ended=over,
+            again=() if request.taken is None else request.taken.periods,
             forced=request.is_forced or request.session is not None,
         )
         found: list[Due] = []
@@ -367,7 +376,7 @@ class Crystallizer:
 
     async def _kept_marks(self, closing: Closing[Mark]) -> dict[EventId, Mark]:
         ids = [each for crystal in closing.supersedes for each in crystal.sources]
-        events = [event for identifier in ids if (event := await self._store.event(identifier)) is not None]
+        events = await self._store.events_of(ids)
         return {mark.id: mark for mark in await standing(self._store, events)}
 
     async def _kept_crystals(self, closing: Closing[Crystal]) -> dict[EventId, Crystal]:
@@ -423,8 +432,7 @@ class Crystallizer:
             return _waiting(closing, TOO_LITTLE)
         draft = await self._drafted(closing, request, context)
         if draft is None:
-            standing = {source.id for source in closing.sources}
-            stale = [each for each in closing.supersedes if not standing.issuperset(each.sources)]
+            stale = [each for each in closing.supersedes if not closing.ids.issuperset(each.sources)]
             await self._withdraw(stale, request, context)  # too little is left to say it anew
             return _waiting(closing, TOO_LITTLE)
         await self._give_way()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,21 @@ if TYPE_CHECKING:  # what makes crystals is loaded when one is made
     from mica.crystallize.crystallizer import Digester
 
 
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """What crystals that are gone were about, and what they rested on."""
+
+    periods: frozenset[str] = frozenset()
+    sources: frozenset[EventId] = frozenset()
+
+    @classmethod
+    def of(cls, crystals: Iterable[Crystal]) -> Taken:
+        gone = list(crystals)
+        return cls(
+            periods=frozenset(each.period for each in gone),
+            sources=frozenset(source for each in gone for source in each.sources),
+        )
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Which crystals are wanted: those of a level and below that are due, or at once what is named."""
 
@@ -24,6 +39,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None = None  # nothing that happened before
     label: str | None = None
     is_forced: bool = False  # what is not over yet, too
+    taken: Taken | None = None  # nothing but what takes the place of these, or of what is not as it was
     is_dry: bool = False  # record nothing
     digest: Digester | None = None  # another way than the words of the marks
 

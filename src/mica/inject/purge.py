@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 
 from mica.crystallize.promoting import resting_on
+from mica.crystallize.requests import Taken
 from mica.crystallize.telling import naming
-from mica.crystals import crystal_of
+from mica.crystals import Crystal, crystal_of
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
@@ -84,11 +85,16 @@ class Purging:
             told: dict[str, object] = {"path": str(path.absolute()), "events": events, "host": platform.node()}
             self._journal.emit(EXPORTED, told, origin="user")
 
-    async def purge(self, selection: Selection, *, reason: str, context: Context, dry_run: bool) -> Purged:
-        """Purge what fits of all that is stored; the record comes from this context. Raises InvalidInput."""
+    async def purge(
+        self, selection: Selection, *, reason: str, context: Context, dry_run: bool
+    ) -> tuple[Purged, Taken]:
+        """Purge what fits of all that is stored; the record comes from this context. Raises InvalidInput.
+
+        Returns also what crystals were about that went and were not asked for themselves.
+        """
         _check_reason(reason, selection)
         if dry_run:
-            return _purged(await self._found(selection))
+            return _purged(await self._found(selection)), Taken()
         exports = await self._store.events(EventQuery(names=(EXPORTED,), limit=None))
         at, told = self._clock(), Tombstone(purge=next(self._ids), reason=reason)
         # Kept before anything is looked for: whatever is stored meanwhile is found below or purged on arrival.
@@ -96,13 +102,14 @@ class Purging:
             await self._store.keep_purge(kept)
         await self._folding.flush()
         found = await self._found(selection)
+        taken = Taken.of(each for each in await self._crystals(found) if each.id not in selection.ids)
         await self._bury(found.ids, told, conditions=selection.conditions, at=at, context=context, selection=selection)
         await self._bury_late(found.ids, told)
         await self._folding.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
         rewritten, unreached = await self._purge_exports(exports, found, selection=selection, told=told)
         quoting = await self._quoting(found.ids)
-        return msgspec.structs.replace(
+        purged = msgspec.structs.replace(
             _purged(found),
             first=(),
             spellings={},
@@ -112,6 +119,7 @@ class Purging:
             removed=traces.removed,
             unreached=(*await self._store.scrub(), *traces.left, *unreached, *quoting),
         )
+        return purged, taken
 
     async def allow(self, value: str, *, context: Context) -> list[EventId]:
         """Let a purged value be said again; returns the purges of it. Raises InvalidInput when there is none."""
@@ -151,6 +159,13 @@ class Purging:
         names.update(event.name for event in receipts)
         ids = (*(event.id for event in receipts), *ids)
         return msgspec.structs.replace(found, ids=ids, names=dict(sorted(names.items())))
+
+    async def _crystals(self, found: Found) -> list[Crystal]:
+        """The crystals among what is found."""
+        if not found.names.get(CRYSTAL):
+            return []
+        events = [event for some in steps(found.ids) for event in await self._store.events_of(some)]
+        return [crystal_of(event) for event in events if event.name == CRYSTAL]
 
     async def _bury(
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mica.crystallize.promoting import Promoting
-from mica.crystallize.requests import Crystallized, Made, Request, Written
+from mica.crystallize.requests import Crystallized, Made, Request, Taken, Written
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, Waiting, crystal_of
 from mica.errors import InvalidEvent, InvalidInput, MicaError
 from mica.memory.reading import Reading
@@ -215,14 +215,14 @@ class Crystallizing(Reading):
         self._take_back_answers()
         ref = self.emit(RETRACTED, {"mark": event.id, "reason": redact(reason)}, parent=event, origin="user")
         await self._stored()
-        await self._remake()
+        await self._remake(Taken())
         return ref.id
 
-    async def _remake(self) -> None:
-        """Make anew what rested on something that is gone, unless that is switched off."""
+    async def _remake(self, taken: Taken) -> None:
+        """Make anew what rested on something that is gone, and nothing else, unless that is switched off."""
         if self._settings.crystals.auto:
             with suppress(MicaError):  # now, or at its next time
-                await self._crystallizer.make(Request(), context=EMPTY)
+                await self._crystallizer.make(Request(taken=taken), context=EMPTY)
 
     async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
         """Crystallize a session, and tell what the next agent needs to start: never over the budget, each line sourced.

@@ -105,7 +105,7 @@ class Keeping(Briefing):
         known = frozenset([event.id for event in named])
         selection = Selection(ids=known, value=value, session=session, agent=agent, user=user, since=since, until=until)
         names = {} if dry_run else await self.trails.given()
-        purged = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
+        purged, taken = await self._purging.purge(selection, reason=reason, context=self.here.context, dry_run=dry_run)
         if not dry_run:
             self._take_back_answers()
             if self.spools is not None:
@@ -113,7 +113,7 @@ class Keeping(Briefing):
             if self._models is not None:
                 self._models.cache.clear()
             await self.learn_purges()
-            await self._remake()
+            await self._remake(taken)
             if names:
                 await self.trails.give_again(names, without=value)
         if published:
