@@ -29,7 +29,7 @@ from mica.errors import (
 )
 from mica.inject import render
 from mica.memory import LATEST_SHARE
-from mica.model import Appended, Event, Passage, new_writer, split_id, split_ids
+from mica.model import Appended, Descent, Event, Passage, new_writer, split_id, split_ids
 from mica.observe import folding, journal
 from mica.select import rank
 from mica.select.gather import COLLECT_SHARE
@@ -485,7 +485,7 @@ async def test_a_refused_event_is_told_and_holds_nobody_up(home: Settings) -> No
     memory = await opened(EphemeralStore(), home)
     root = memory.emit("root")
     await memory.events()
-    memory.emit("liar", {"said": "anyway"}, parent=mica.Ref(root.writer, root.sequence, 7))
+    memory.emit("liar", {"said": "anyway"}, parent=mica.Ref(root.writer, root.sequence, Descent(7)))
     memory.emit("honest", parent=root)
 
     with pytest.raises(InvalidEvent, match="depth"):

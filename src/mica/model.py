@@ -209,14 +209,23 @@ def _check_label(name: str, value: object) -> None:
 # -- Events ---------------------------------------------------------------------------------------------------
 
 
+class Descent(msgspec.Struct, frozen=True, gc=False):
+    """How an event descends; brothers have it in common."""
+
+    depth: int = 0
+    root_writer: WriterId | None = None  # None: the event itself is the root
+    root_sequence: int = 0
+
+
+ROOT = Descent()
+
+
 class Ref(msgspec.Struct, frozen=True, gc=False):
     """Where an event stands in its chain: enough to be a parent, here or in another process."""
 
     writer: WriterId
     sequence: int
-    depth: int = 0
-    root_writer: WriterId | None = None  # None: the event itself is the root
-    root_sequence: int = 0
+    descent: Descent = ROOT
 
     @property
     def id(self) -> EventId:
@@ -224,7 +233,12 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def root_id(self) -> EventId:
-        return self.id if self.root_writer is None else event_id(self.root_writer, self.root_sequence)
+        root_writer = self.descent.root_writer
+        return self.id if root_writer is None else event_id(root_writer, self.descent.root_sequence)
+
+    @property
+    def depth(self) -> int:
+        return self.descent.depth
 
     @property
     def ref(self) -> Ref:
@@ -234,15 +248,16 @@ class Ref(msgspec.Struct, frozen=True, gc=False):
 def ref_of(identifier: EventId, root_id: EventId, depth: int) -> Ref:
     """The place of an event of this id."""
     if root_id == identifier:
-        return Ref(*split_id(identifier), depth)
-    return Ref(*split_id(identifier), depth, *split_id(root_id))
+        return Ref(*split_id(identifier), Descent(depth) if depth else ROOT)
+    return Ref(*split_id(identifier), Descent(depth, *split_id(root_id)))
 
 
-def child_of(writer: WriterId, sequence: int, parent: Ref) -> Ref:
-    """The place of an event below a parent."""
-    if parent.root_writer is None:
-        return Ref(writer, sequence, parent.depth + 1, parent.writer, parent.sequence)
-    return Ref(writer, sequence, parent.depth + 1, parent.root_writer, parent.root_sequence)
+def descent_from(parent: Ref) -> Descent:
+    """How the children of an event descend."""
+    above = parent.descent
+    if above.root_writer is None:
+        return Descent(above.depth + 1, parent.writer, parent.sequence)
+    return Descent(above.depth + 1, above.root_writer, above.root_sequence)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):

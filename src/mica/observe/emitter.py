@@ -24,8 +24,10 @@ from mica.model import (
     ORIGINS,
     PURGED,
     REFUSED,
+    ROOT,
     Clock,
     Context,
+    Descent,
     Event,
     Origin,
     Ref,
@@ -36,6 +38,7 @@ from mica.model import (
     check_nesting,
     check_time,
     decode_data,
+    descent_from,
     encode_data,
     microseconds,
     origin_number,
@@ -65,9 +68,10 @@ NOTHING: Mapping[str, object] = {}
 AGENT_NAME: Origin = "agent"
 AGENT = ORIGINS.index(AGENT_NAME) << ORIGIN_SHIFT
 
-Place = tuple[object, Event | Ref | None, int, tuple[object, ...], int, WriterId | None, int]  # a block or context and
-# a given parent; and what they come to: the context's number in the segment, shifted, the lineage, depth and root
-NOWHERE: Place = (object(), None, 0, (), 0, None, 0)  # no event is emitted here
+# A block or context and a given parent; and what they come to: the context's number in the segment, shifted, the
+# lineage as it is written, and as a Ref holds it.
+Place = tuple[object, Event | Ref | None, int, tuple[object, ...], Descent]
+NOWHERE: Place = (object(), None, 0, (), ROOT)  # no event is emitted here
 
 known_names: set[str] = set()  # checked, of events that are no marks
 
@@ -189,14 +193,13 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             body = bytearray()
         try:
             try:
-                block, above, scope, lineage, depth, root_writer, root = place
+                block, above, scope, lineage, descent = place
                 if parent is not above or (current_frame() if context is None else context) is not block:
-                    block, above, scope, lineage, depth, root_writer, root = slow.moved(parent, context, name)
+                    block, above, scope, lineage, descent = slow.moved(parent, context, name)
                 if at is None and origin is AGENT_NAME and not error:
-                    frame = (time_ns(), name, AGENT, data, lineage)
+                    encode_into((time_ns(), name, AGENT, data, lineage), body)
                 else:
-                    frame = (*told(name, origin, at, error=error), data, lineage)
-                encode_into(frame, body)
+                    encode_into((*told(name, origin, at, error=error), data, lineage), body)
                 if FLOAT in body and (HUGE in body or MINUS_HUGE in body) and NOT_FINITE(body):
                     encode_data(name, data)  # a number that JSON cannot hold is refused now
                 size = len(body)
@@ -215,9 +218,8 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
                 is_large = len(body) > LARGE_BYTES
                 body = bytearray()  # it may have become large
-                sequence, depth, root_writer, root = slow.write_slowly(
-                    told(name, origin, at, error=error), data, parent, context, is_large
-                )
+                begun = told(name, origin, at, error=error)
+                sequence, descent = slow.write_slowly(begun, data, parent, context, is_large)
         except BaseException:
             slow.settle()
             raise
@@ -225,7 +227,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             tokens.append(body)
         if is_idle:
             slow.wake()
-        return Ref(writer, sequence, depth, root_writer, root)
+        return Ref(writer, sequence, descent)
 
     def moved(parent: Event | Ref | None, context: Context | Here | None, name: str) -> Place:
         """Where we are now. Who has the token calls it."""
@@ -242,22 +244,21 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             where, above = context, parent
         scope = scoped[1] if where is scoped[0] else scope_of(where, block is not context)
         if above is None:
-            place = (block, parent, scope, (), 0, None, 0)
+            place = (block, parent, scope, (), ROOT)
             return place
         try:
             if type(above) is not Ref:
                 above = above.ref
-            root_writer, root = above.root_writer, above.root_sequence
+            descent = descent_from(above)
         except AttributeError as problem:
             reason = f"parent {above!r} of {name!r} is no event; give what emit, mark or event returned"
             raise InvalidEvent(reason) from problem
-        sequence, depth = above.sequence, above.depth + 1
-        if root_writer is None:
-            root_writer, root = above.writer, sequence
+        root_writer = descent.root_writer
         if above.writer == writer == root_writer:
-            place = (block, parent, scope, (depth, sequence, root), depth, root_writer, root)
+            lineage: tuple[object, ...] = (descent.depth, above.sequence, descent.root_sequence)
         else:
-            place = (block, parent, scope, (depth, sequence, root, above.writer, root_writer), depth, root_writer, root)
+            lineage = (descent.depth, above.sequence, descent.root_sequence, above.writer, root_writer)
+        place = (block, parent, scope, lineage, descent)
         return place
 
     def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - as quick as it can be
@@ -287,10 +288,10 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         parent: Event | Ref | None,
         context: Context | Here | None,
         is_large: bool,  # noqa: FBT001 - as quick as it can be
-    ) -> tuple[int, int, WriterId | None, int]:
-        """Write what did not fit, or is not as simple as it looked; returns the sequence, the depth and the root."""
+    ) -> tuple[int, Descent]:
+        """Write what did not fit, or is not as simple as it looked; returns the sequence and how it descends."""
         name = begun[1]
-        _, _, scope, lineage, depth, root_writer, root = moved(parent, context, name)
+        _, _, scope, lineage, descent = moved(parent, context, name)
         try:
             body = encode_frame((*begun, encode_data(name, data) if is_large else data, lineage))
         except (TypeError, ValueError, OverflowError, RecursionError):
@@ -300,7 +301,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             roll(len(body) + len(encode_frame((1, scoped[0]))))
             scope = moved(parent, context, name)[2]
         write(body, scope)
-        return base + index - 1, depth, root_writer, root
+        return base + index - 1, descent
 
     def write(body: bytes, scope: int) -> None:
         nonlocal position, index

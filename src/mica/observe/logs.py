@@ -35,8 +35,8 @@ from mica.model import (
     check_mark,
     check_name,
     check_time,
-    child_of,
     decode_data,
+    descent_from,
     encode_data,
     event_id,
     ref_of,
@@ -554,7 +554,7 @@ def _place_all(log: Log, places: dict[EventId, Ref]) -> set[int]:
                 identifier = parent
         for below, number in reversed(path.items()):
             if below not in places and (parent := log.parent_id(log.entries[number])):
-                places[below] = child_of(*split_id(below), places[parent])
+                places[below] = Ref(*split_id(below), descent_from(places[parent]))
     return cut
 
 

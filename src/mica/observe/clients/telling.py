@@ -26,12 +26,13 @@ from mica.model import (
     EMPTY,
     LABEL_CHARACTERS_MAX,
     MARK,
+    ROOT,
     Context,
     Event,
     Origin,
     Ref,
     WriterId,
-    child_of,
+    descent_from,
     event_id,
     make_event,
     sequence_named,
@@ -257,7 +258,7 @@ class Teller:
         """Adds the event of this key, once for each teller, and gives its place."""
         sequence = sequence_named(key)
         identifier = event_id(self.writer, sequence)
-        place = child_of(self.writer, sequence, parent) if parent else Ref(self.writer, sequence)
+        place = Ref(self.writer, sequence, descent_from(parent) if parent else ROOT)
         if sequence in self.seen:
             return place
         self.seen.add(sequence)
