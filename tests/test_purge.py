@@ -328,6 +328,37 @@ async def test_what_another_process_purges_while_it_is_asked_is_not_told(
     assert "The login works again" in brief.text
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "postgres", "http"])
+async def test_the_first_brief_of_a_process_does_not_tell_what_another_purges_meanwhile(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, home: Settings
+) -> None:
+    """U-08: nothing has told this process yet how often something was purged."""
+    target: str | Path = tmp_path / "space.db"
+    if engine != "sqlite":
+        target = request.getfixturevalue("server" if engine == "postgres" else "web_server").address()
+    async with mica.open(target, settings=home) as other:
+        secret = other.mark(f"{SECRET} broke the login")
+        other.mark("The login works again")
+        await other.position()
+        async with mica.open(target, settings=home) as memory:
+            marks, going = memory._sources[0], [secret]
+
+            class Marks:
+                name = marks.name
+
+                async def passages(self, question: Question) -> Sequence[Passage]:
+                    found = await marks.passages(question)
+                    while going:
+                        await other.purge(ids=[going.pop().id])
+                    return found
+
+            memory._sources[0] = Marks()
+            brief = await memory.brief("login")
+
+    assert SECRET not in brief.text
+    assert "The login works again" in brief.text
+
+
 async def test_what_is_purged_while_a_brief_is_made_is_not_told(memory: mica.Memory, clock: HandClock) -> None:
     """U-08: whoever asked before is told what is left; where something goes each time, nothing of the log is told."""
     secret = memory.mark(f"{SECRET} broke the login")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,6 +12,8 @@ import pytest
 import mica
 from mica import EventQuery
 from mica.errors import StoreUnavailable
+from mica.model import Passage
+from mica.select.sources import Question
 from mica.settings import Settings
 from mica.store import postgres_server
 from mica.store.addresses import recall, remember_space
@@ -64,6 +66,37 @@ async def test_a_space_that_was_opened_before_opens_without_its_server(server: S
     assert await memory.verify() == []
     assert (await memory.backlog())[0] == 0
     await memory.close()
+
+
+async def test_what_is_purged_during_the_first_brief_after_it_is_back_is_not_told(
+    server: Server, home: Settings
+) -> None:
+    """U-08: a process that was opened without its server has not heard how often something was purged."""
+    address, going = server.address(), ["The cookie is called hunter2"]
+    async with mica.open(address, settings=home) as other:
+        other.mark("The cookie is set before the redirect")
+        other.mark(going[0])
+    async with away(server):
+        memory = await mica.open(address, settings=home)
+    marks = memory._sources[0]
+
+    class Marks:
+        name = marks.name
+
+        async def passages(self, question: Question) -> Sequence[Passage]:
+            found = await marks.passages(question)
+            while going:
+                async with mica.open(address, settings=home) as other:
+                    await other.purge(value=going.pop())
+            return found
+
+    memory._sources[0] = Marks()
+    brief = await memory.brief("cookie", is_preview=True)
+    await memory.close()
+
+    assert going == []
+    assert "hunter2" not in brief.text
+    assert "before the redirect" in brief.text
 
 
 async def _names(memory: mica.Memory, number: int) -> list[str]:

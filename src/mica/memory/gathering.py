@@ -206,20 +206,21 @@ class Gathering(Sourcing):
         return msgspec.structs.replace(answer, latency_ms=took_ms), collected, account
 
     def _generation_known(self) -> int:
-        """How often something was purged, as far as this process has heard."""
+        """How often something was purged, as far as this process has heard; -1 when nobody has told it yet."""
         return max(self._store.generation, self._generation_seen)
 
     async def _doubt_since(self, generation: int, *, within_s: float) -> str:
         """Why what was read since may be gone, and is not told: somebody purged meanwhile, or the store does not say.
 
-        It is asked also where no time is left. Empty when nothing was purged.
+        It is asked also where no time is left. Empty when nothing was purged. Who had not heard yet how often that
+        happened, as of a store that was away, cannot tell whether it happened meanwhile.
         """
         is_known = False
         with suppress(TimeoutError, MicaError):
             async with asyncio.timeout(max(PURGES_S, within_s)):
                 self._generation_seen = (await self._store.lesson()).generation
                 is_known = True
-        if self._generation_known() > generation >= 0:
+        if self._generation_known() > generation:
             if "_collecting_parts" in self.__dict__:
                 self._collecting_parts.replies.forget()  # before the purge of another process is heard of
             return PURGED_MEANWHILE
