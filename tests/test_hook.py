@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.hooks import PATIENT_HOOK, PROGRAM, limit_cpu
 
 from mica import hook
 from mica.observe.launcher import write_launcher
 from mica.observe.spool import SessionAnswer, Spools, hooks_folder
 from mica.store.space import space_of
 
-PROGRAM = Path(hook.__file__)
 SECRET = "token-of-the-host-that-nobody-stores"
 
 
@@ -44,7 +44,7 @@ class Agent:
         variables: dict[str, str] | None = None,
     ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            [sys.executable, "-I", "-S", str(PROGRAM), *words],
+            [*PATIENT_HOOK, *words],
             input=stdin,
             capture_output=True,
             env={"HOME": str(self.home), "CLAUDE_CODE_MESSAGING_TOKEN": SECRET, **(variables or {})},
@@ -54,8 +54,11 @@ class Agent:
         )
 
     def tell(self, client: str, event: str, **payload: object) -> subprocess.CompletedProcess[bytes]:
-        told = {"session_id": "s1", "cwd": str(self.project), "hook_event_name": event, **payload}
-        return self.run(client, event, stdin=json.dumps(told).encode())
+        return self.run(client, event, stdin=self.told(event, **payload))
+
+    def told(self, event: str, **payload: object) -> bytes:
+        said = {"session_id": "s1", "cwd": str(self.project), "hook_event_name": event, **payload}
+        return json.dumps(said).encode()
 
     def lines(self) -> list[dict[str, object]]:
         files = sorted((self.spools.folder / "spool").glob("*.jsonl"))
@@ -130,7 +133,7 @@ def test_what_is_typed_is_redacted_before_it_is_spooled(agent: Agent, tmp_path: 
     key = "ghp_" + "a1B2" * 9
     opencode = {"input": {"sessionID": "s2"}, "output": {"message": {"id": "m1"}, "parts": [{"text": f"use {key}"}]}}
     launcher = write_launcher(tmp_path / "bin")
-    for program in ([sys.executable, "-I", "-S", str(PROGRAM)], [str(launcher)]):
+    for program in (PATIENT_HOOK, [str(launcher)]):
         for words, told in (
             (("claude", "UserPromptSubmit"), {"session_id": "s1", "prompt": f"deploy with {key} please"}),
             (("opencode", "chat.message"), opencode),
@@ -338,7 +341,7 @@ def test_output_that_nobody_reads_is_no_failure_of_the_agent(agent: Agent) -> No
     os.close(reading)
     payload = json.dumps({"session_id": "s1", "cwd": str(agent.project)}).encode()
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(PROGRAM), "claude", "SessionStart"],
+        [*PATIENT_HOOK, "claude", "SessionStart"],
         input=payload,
         stdout=writing,
         stderr=subprocess.PIPE,
@@ -702,8 +705,9 @@ def test_of_a_payload_that_is_too_long_the_beginning_is_kept(agent: Agent, said:
     """A-39: the event is observed, the size is recorded, and nothing stops the agent."""
     text = said * (hook.PAYLOAD_BYTES_MAX // len(said))
     event = "UserPromptSubmit" if key == "prompt" else "PostToolUse"
+    told = agent.told(event, **{key: text if key == "prompt" else {"command": text}})
 
-    done = agent.tell("claude", event, **{key: text if key == "prompt" else {"command": text}})
+    done = agent.run("claude", event, stdin=told, limit=limit_cpu)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     (line,) = agent.lines()
@@ -717,7 +721,7 @@ def test_of_a_payload_that_is_too_long_the_beginning_is_kept(agent: Agent, said:
 
 
 def test_a_payload_that_is_too_long_and_cannot_be_read_is_told_by_its_size(agent: Agent) -> None:
-    done = agent.run("claude", "Stop", stdin=b'{"a": [' + b"1," * hook.PAYLOAD_BYTES_MAX)
+    done = agent.run("claude", "Stop", stdin=b'{"a": [' + b"1," * hook.PAYLOAD_BYTES_MAX, limit=limit_cpu)
 
     assert (done.returncode, done.stdout) == (0, b"")
     assert "16,777,216 are read" in agent.spools.failures()[0].reason

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.hooks import PATIENT_HOOK
 
 import mica
 from mica import hook
@@ -34,7 +35,6 @@ from mica.store.space import space_of
 from mica.testing.builders import HandClock
 from mica.tokens import about
 
-PROGRAM = Path(hook.__file__)
 PROMPT = "The session cookie is lost after the login redirect of the shop"
 FILES = {
     "auth/session.py": "def renew_session(cookie):\n    return cookie\n\n"
@@ -108,7 +108,7 @@ class Shop:
     ) -> subprocess.CompletedProcess[bytes]:
         told = {"session_id": session, "cwd": str(self.root / directory), "hook_event_name": event}
         return subprocess.run(
-            [sys.executable, "-I", "-S", str(PROGRAM), "claude", event],
+            [*PATIENT_HOOK, "claude", event],
             input=json.dumps({**told, **more}).encode(),
             capture_output=True,
             env={"HOME": str(self.home), "MICA_HOME": str(self.home)},
@@ -271,7 +271,7 @@ async def test_opencode_is_offered_places_by_the_texts_of_its_message(shop: Shop
     def said(*parts: dict[str, object]) -> str:
         told["output"]["parts"] = [{**part, **more} for more in parts]
         done = subprocess.run(
-            [sys.executable, "-I", "-S", str(PROGRAM), "opencode", "chat.message"],
+            [*PATIENT_HOOK, "opencode", "chat.message"],
             input=json.dumps(told).encode(),
             capture_output=True,
             env={"HOME": str(shop.home), "MICA_HOME": str(shop.home)},

@@ -1,0 +1,22 @@
+"""`mica-hook` for tests that are not about its time limit: how soon it ends depends on what else the machine does."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+from mica import hook
+
+PROGRAM = Path(hook.__file__)
+PATIENT = (
+    f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import hook; del sys.path[0]; "
+    "hook.TIME_LIMIT_S = 300; hook.main()"
+)
+PATIENT_HOOK = (sys.executable, "-I", "-S", "-c", PATIENT)  # the program itself, but for that limit
+
+
+def limit_cpu() -> None:
+    """End a process that computes for longer than a hook may take at all, however long it waits for a processor."""
+    limit_s = int(hook.TIME_LIMIT_S)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
