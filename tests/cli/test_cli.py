@@ -879,3 +879,25 @@ def test_ctrl_c_ends_a_command_with_one_line_wherever_it_falls(how: str) -> None
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "mica: stopped\n")
+
+
+def test_ctrl_c_ends_a_command_with_one_line_from_the_moment_it_is_heard() -> None:
+    """U-11: whoever presses it as the last module is loaded meets neither a traceback nor another word."""
+    script = """if True:
+        import signal, sys
+        from mica.cli import main
+
+        hear = signal.signal
+
+        def pressed(number, handler):
+            hear(number, handler)
+            signal.raise_signal(number)
+
+        hear(signal.SIGINT, signal.SIG_DFL)
+        signal.signal = pressed
+        sys.argv[1:] = ["version"]
+        main()
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "mica: stopped\n")

@@ -43,9 +43,10 @@ class _Commands(click.Group):
     """Our errors are one line and exit 1; wrong usage exits 2; Ctrl-C exits 130; anything else shows its traceback."""
 
     def invoke(self, ctx: click.Context) -> object:
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all is loaded: from here on commands end in their way
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
+            # All is loaded: from here on commands end in their way.
+            if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             return super().invoke(ctx)
         except MicaError as error:
             click.echo(f"mica: {error}", err=True)
