@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import http.server
-import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.web.server import WebServer, web_server_at
+from tests.web.server import WebServer, port_held, web_server_at
 
 import mica
 from mica.errors import AccessDenied, InvalidInput, StoreUnavailable, UnknownEvent, UnknownSpace
@@ -21,14 +21,20 @@ from mica.store.notes import Note, noted
 from mica.store.remote import parse_address
 
 
+@pytest.fixture
+def port() -> Iterator[int]:
+    with port_held() as held:
+        yield held
+
+
 async def test_events_wait_here_while_the_server_is_away_and_arrive_once(
-    tmp_path: Path, home: Settings, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, home: Settings, caplog: pytest.LogCaptureFixture, port: int
 ) -> None:
     """Nothing emitted is lost: not by a server that is away, nor by the end of the process that emitted.
 
     Nor is it kept without a word: closing says how much waits, where, and what will store it.
     """
-    with web_server_at(tmp_path / "server", opening=mica.open) as server:
+    with web_server_at(tmp_path / "server", port=port, opening=mica.open) as server:
         address = server.address("shop")
         async with mica.open(address, settings=home) as memory:
             memory.mark("while it was there")
@@ -42,7 +48,6 @@ async def test_events_wait_here_while_the_server_is_away_and_arrive_once(
     [said] = [record.getMessage() for record in caplog.records if record.name == "mica"]
     assert f"1 event could not be stored in {server.base}/?space=shop now: kept in {segments} until" in said
     caplog.clear()
-    port = int(server.base.rpartition(":")[2])
     with web_server_at(tmp_path / "server", port=port, token=server.token, opening=mica.open) as again:
         async with mica.open(again.address("shop"), settings=home) as memory:
             texts = [event.data["text"] for event in await memory.events()]
@@ -76,11 +81,7 @@ async def test_whoever_follows_is_told_by_the_server_and_asks_nothing_meanwhile(
         await told(server, "while it was there")
 
 
-async def test_a_server_that_was_never_met_must_be_there(home: Settings) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
+async def test_a_server_that_was_never_met_must_be_there(home: Settings, port: int) -> None:
     with pytest.raises(StoreUnavailable, match=f"http://127.0.0.1:{port}"):
         await mica.open(f"http://127.0.0.1:{port}", settings=home)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -39,6 +40,15 @@ class WebServer:
 
 def _in_memory(_: Path | str, *, settings: Settings, must_exist: bool) -> Opening:
     return mica.open(":memory:", settings=settings)
+
+
+@contextmanager
+def port_held() -> Iterator[int]:
+    """A port for servers that come and go: no other process is given it meanwhile, and without one it refuses."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as our servers do, so that they may share it
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 @contextmanager

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -242,15 +240,13 @@ def hosted() -> Iterator[str]:
             scope = {**scope, "path": "/refused"}
         await application(scope, receive, send)  # type: ignore[arg-type]  # as the server hands them over
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(guarded, host="127.0.0.1", port=port, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(guarded, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{port}/mcp"
+        thread.join(0.01)
+        assert thread.is_alive(), "the server did not start"
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
     server.should_exit = True
     thread.join(SOON_S)
 
