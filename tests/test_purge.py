@@ -314,7 +314,7 @@ async def test_what_another_process_purges_while_it_is_asked_is_not_told(
                 await other.purge(ids=[going.pop().id])
             return []
 
-        memory.register("purging", purging, is_live=True, concepts="service:*")
+        memory.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
         assert said[0] in (await memory.defrag("service:app:login")).injection
 
         going.append(marks[0])
@@ -373,7 +373,7 @@ async def test_what_is_purged_while_a_brief_is_made_is_not_told(memory: mica.Mem
         return []
 
     assert SECRET in (await memory.brief("login")).text
-    memory.register("purging", purging, is_live=True, concepts="service:*")
+    memory.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
 
     once = await memory.brief("login", concept="service:app:login")
     going += [memory.mark(f"Old thing {number}") for number in range(9)]
@@ -411,7 +411,7 @@ async def test_what_was_purged_is_not_told_when_the_deadline_has_passed(
             return []
 
         memory._sources[0] = Marks()
-        memory.register("purging", purging, is_live=True, concepts="service:*")
+        memory.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
         brief = await memory.brief("login", concept="service:app:login", is_preview=True)  # which stores nothing
 
     assert SECRET not in brief.text

@@ -30,7 +30,7 @@ from mica.store.protocol import Store
 COLLECT_SHARE = 0.8  # of the deadline, for collecting
 RESERVE_S = 0.01  # of it, for making an account and writing it down
 STORE_SHARE = 0.25  # of the time for collecting, for the store to say what others were told
-PATIENCE_S = 2.0  # for which a late source may go on, so that the next question finds its answer
+PATIENCE_S = 2.0  # for which a source may go on though nobody waits, so that the next question finds its answer
 CHARACTERS_AT_ONCE = 50_000  # of a reply, that are looked at on the loop; redacting them takes a millisecond or two
 REASON_CHARACTERS_MAX = 500  # of why a source failed; it is recorded with every gather
 UNLIMITED = nullcontext()  # for a source that limits itself
@@ -128,7 +128,7 @@ class Collecting:
             elif (flight := self._flight(declared, concept)) is not None and not self._breakers[name].is_open:
                 waiting[name] = flight
             elif self._breakers[name].allows():
-                waiting[name] = flight or self._fly(sources[name], concept)
+                waiting[name] = flight or self._fly(sources[name], concept, wait_s=window_s)
             else:
                 refused[name] = self._breakers[name].told()
         late = await self._landed(waiting, wanted, began=began, window_s=window_s)
@@ -269,9 +269,10 @@ class Collecting:
         if self._flight(source.declared, concept) is None and is_room and self._breakers[name].allows():
             self._goes_on(self._fly(source, concept))
 
-    def _fly(self, source: FragmentSource, concept: Concept) -> asyncio.Task[Kept]:
+    def _fly(self, source: FragmentSource, concept: Concept, *, wait_s: float = 0.0) -> asyncio.Task[Kept]:
+        """Ask, for as long as somebody waits or longer."""
         name = source.declared.name
-        flight = asyncio.ensure_future(self._ask(source, concept))
+        flight = asyncio.ensure_future(self._ask(source, concept, limit_s=max(wait_s, PATIENCE_S)))
         mine = self._flights[name, concept] = flight, self._changes.tick
         self._flying.add(flight)
 
@@ -285,20 +286,22 @@ class Collecting:
         flight.add_done_callback(landed)
         return flight
 
-    async def _ask(self, source: FragmentSource, concept: Concept) -> Kept:
+    async def _ask(self, source: FragmentSource, concept: Concept, *, limit_s: float) -> Kept:
         name = source.declared.name
         breaker = self._breakers[name]
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
         generation = self._store.generation
         version_of = self._versions.get(name)
-        until = asyncio.get_running_loop().time() + PATIENCE_S
+        loop = asyncio.get_running_loop()
+        until = loop.time() + limit_s
         try:
-            async with asyncio.timeout_at(until) if version_of or _may_be_late(source) else UNLIMITED:
+            async with asyncio.timeout_at(until) if version_of or _may_be_late(source, limit_s) else UNLIMITED:
                 version = "" if version_of is None else await version_of(concept)  # before: what changes then is old
                 said = await source.fragments(concept, now=at)
             checked = await self._checked(source.declared, said, until=until)
         except TimeoutError as error:
-            reason = f"no answer within {PATIENCE_S:.0f} s"
+            is_ours = loop.time() >= until
+            reason = f"no answer within {limit_s:.0f} s" if is_ours else _told(error)
             breaker.failed(reason)
             raise SourceFailed(name, reason) from error
         except asyncio.CancelledError:
@@ -380,9 +383,9 @@ class Checked(NamedTuple):
     cut: str
 
 
-def _may_be_late(source: FragmentSource) -> bool:
-    """Whether a source may go on for longer than anybody waits: those that are declared have a limit of their own."""
-    return not getattr(source, "limit_s", math.inf) <= PATIENCE_S
+def _may_be_late(source: FragmentSource, limit_s: float) -> bool:
+    """Whether a source may go on for longer than this: those that are declared have a limit of their own."""
+    return not getattr(source, "limit_s", math.inf) <= limit_s
 
 
 def _checked(declared: Declared, said: object) -> Checked:
