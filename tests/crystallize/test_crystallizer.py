@@ -631,6 +631,99 @@ async def test_an_epoch_keeps_a_week_of_which_a_mark_is_retracted(memory: mica.M
     assert await memory.verify() == []
 
 
+async def of_two_weeks(memory: mica.Memory, clock: HandClock) -> tuple[list[list[mica.Ref]], mica.Crystal]:
+    """What was marked in each of two weeks, and an epoch over them that a person closed and named."""
+    refs: list[list[mica.Ref]] = []
+    for week in range(2):
+        refs.append([])
+        for day, says in enumerate((SAID, OTHER)):
+            clock.at = MONDAY + timedelta(weeks=week, days=day)
+            refs[-1] += observe(memory, clock, f"week {week} day {day}", says=says)
+    await memory.crystallize(level="epoch", label="beginnings of hunter2")
+    [epoch] = await memory.crystals(level="epoch")
+    return refs, epoch
+
+
+@pytest.mark.parametrize("auto", [True, False])
+async def test_an_epoch_that_a_person_named_outlives_a_purge_of_what_it_quotes(
+    memory: mica.Memory, clock: HandClock, auto: bool
+) -> None:
+    """K-53: it is made anew of what is left, at once or, where that was cut off, the next time; no milestone
+    would ever make it again.
+    """
+    memory._settings = msgspec.structs.replace(memory._settings, crystals=CrystalSettings(auto=auto))
+    refs, epoch = await of_two_weeks(memory, clock)
+
+    await memory.purge(ids=[refs[0][0].id, refs[1][0].id])
+    if not auto:
+        assert await memory.crystals(level="epoch") == []
+        clock.move(weeks=1)
+        await memory.auto_crystallize()
+
+    [again] = await memory.crystals(level="epoch")
+    assert (again.period, again.label, again.marks) == (epoch.period, "beginnings of hunter2", epoch.marks - 2)
+    assert (again.revision, again.supersedes) == (2, (epoch.id,))
+    await memory.purge(ids=[ref.id for ref in refs[1]])
+    clock.move(weeks=1)
+    await memory.auto_crystallize()
+    [again] = await memory.crystals(level="epoch")
+    assert [week.period for week in await memory.expand(again.id) if isinstance(week, mica.Crystal)] == [
+        "week:2026-W45"
+    ]
+    assert (again.label, again.revision) == ("beginnings of hunter2", 3)
+    await memory.purge(value="hunter2", reason="leaked")
+    await memory.auto_crystallize()
+    [again] = await memory.crystals(level="epoch")
+    assert (again.label, again.revision) == (None, 4)
+    for event in await memory.events(EventQuery(limit=None)):
+        assert b"hunter2" not in event.body
+    await memory.purge(ids=[ref.id for ref in refs[0]])
+    for _ in range(2):
+        assert await memory.auto_crystallize() == []
+        await memory.rebuild()
+    assert await memory.crystals(limit=None) == []
+    assert await memory.verify() == []
+
+
+async def test_what_a_person_ended_is_not_made_again_by_a_purge(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53: an epoch that was retracted, or purged itself; its weeks are free for another one."""
+    memory._settings = msgspec.structs.replace(memory._settings, crystals=CrystalSettings(auto=True))
+    refs, epoch = await of_two_weeks(memory, clock)
+    await memory.retract(epoch.id, reason="too early")
+    await memory.purge(ids=[refs[0][0].id])
+    clock.move(weeks=1)
+    await memory.auto_crystallize()
+    assert await memory.crystals(level="epoch") == []
+
+    await memory.crystallize(level="epoch", label="another")
+    [other] = await memory.crystals(level="epoch")
+    assert (other.label, len(other.sources)) == ("another", 2)
+    await memory.purge(ids=[other.id])
+    await memory.auto_crystallize()
+
+    assert await memory.crystals(level="epoch") == []
+    assert await memory.verify() == []
+
+
+async def test_a_tree_outlives_a_purge_of_one_of_its_marks(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53"""
+    memory._settings = msgspec.structs.replace(memory._settings, crystals=CrystalSettings(auto=True))
+    with memory.context(session="s1"):
+        root = memory.mark(SAID[0])
+        below = [memory.mark(text, parent=root) for text in SAID[1:]]
+    [tree] = await memory.crystallize(tree=root.id)
+
+    await memory.purge(ids=[root.id])
+    await memory.purge(ids=[below[0].id])
+
+    [again] = await memory.crystals()
+    assert (again.period, again.revision) == (tree.period, 3)
+    assert set(again.sources) == {ref.id for ref in below[1:]}
+    await memory.purge(ids=[ref.id for ref in below[1:]])
+    assert await memory.auto_crystallize() == []
+    assert await memory.verify() == []
+
+
 # -- The scheduler --------------------------------------------------------------------------------------------
 
 

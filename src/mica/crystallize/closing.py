@@ -25,6 +25,16 @@ SESSION_CHARACTERS_MAX = 300  # of an id, in the name of a period
 SESSION_MARKS_MIN = 5  # fewer do not make a session of their own
 
 
+class Survivor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a purge has left of an epoch or a tree, so that it is made anew of what remains."""
+
+    crystal: EventId  # that is gone
+    period: str
+    revision: int
+    label: str | None = None
+    weeks: tuple[str, ...] = ()  # that an epoch rested on, by their periods
+
+
 class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     """A crystal that is to be made."""
 
@@ -33,6 +43,7 @@ class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
     sources: tuple[S, ...]
     supersedes: tuple[Crystal, ...] = ()
     label: str | None = None
+    survivor: Survivor | None = None  # in whose place it is made
 
     @property
     def ids(self) -> set[EventId]:
@@ -41,7 +52,14 @@ class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
 
     @property
     def revision(self) -> int:
-        return 1 + max((crystal.revision for crystal in self.supersedes), default=0)
+        gone = 0 if self.survivor is None else self.survivor.revision
+        return 1 + max((crystal.revision for crystal in self.supersedes), default=gone)
+
+    @property
+    def superseded(self) -> tuple[EventId, ...]:
+        """Those in whose place it is made, also where a purge has taken them."""
+        taken = [] if self.survivor is None else [self.survivor.crystal]
+        return tuple([crystal.id for crystal in self.supersedes] + taken)
 
 
 class Calendar:
@@ -218,22 +236,29 @@ def epochs(
     now: datetime,
     calendar: Calendar,
     homes: Mapping[str, str] | None = None,
+    survivors: Iterable[Survivor] = (),
     label: str | None = None,
     forced: bool = False,
 ) -> Iterator[Closing[Crystal] | Waiting]:
     """What is to be made of week crystals that no epoch covers: a milestone ends an epoch and opens the next.
 
-    `live` are crystals of epochs, by period. `homes` says which of them rested on a week: its new revision goes there,
-    however that epoch was ended. An epoch is not named after its milestone: the words stay the mark's own.
+    `live` are crystals of epochs, by period; `survivors` are those that a purge took. `homes` says which of them rested
+    on a week: its new revision goes there, however that epoch was ended. An epoch is not named after its milestone: the
+    words stay the mark's own.
     """
     known = live or {}
+    gone = {each.period: each for each in survivors}
     left: list[Crystal] = []
     returning: defaultdict[str, list[Crystal]] = defaultdict(list)
     for crystal in sorted(crystals, key=lambda crystal: crystal.end_at):
         home = (homes or {}).get(crystal.period)
         (left if home is None else returning[home]).append(crystal)
     for period, group in returning.items():
-        yield _epoch(period, group, known, known[period].label)
+        if period in known:
+            yield _epoch(period, group, known, known[period].label)
+        else:
+            closing = _epoch(period, group, known, gone[period].label)
+            yield msgspec.structs.replace(closing, survivor=gone[period])
     for milestone in _in_order(milestones):
         taken = [crystal for crystal in left if crystal.start_at < milestone.at]
         if taken and calendar.is_week_over(calendar.day(milestone.at), now):

@@ -18,6 +18,7 @@ from mica.crystallize.model_digest import model_digest
 from mica.crystallize.mood import mood
 from mica.crystallize.pace import Pause, unhurried
 from mica.crystallize.requests import Crystallized, Request, Written
+from mica.crystallize.surviving import Surviving
 from mica.crystals import (
     LEVELS,
     TREE,
@@ -262,7 +263,7 @@ class Crystallizer:
     async def _due(self, level: Level, request: Request) -> list[Due]:
         now = self._clock()
         if level == "session":
-            return await self._due_sessions(request, now=now)
+            return [*await self._due_sessions(request, now=now), *await self._surviving_trees(request)]
         below = await self._store.crystals(
             CrystalQuery(level=LEVELS[LEVELS.index(level) - 1], is_sealed=False, since=request.since, limit=None)
         )
@@ -270,6 +271,7 @@ class Crystallizer:
         if level == "epoch":
             milestones = await self._milestones(hierarchy)
             live = {each.period: each for each in await self._store.crystals(CrystalQuery(level=level, limit=None))}
+            surviving = await Surviving.of(self._store)
             return list(
                 closings.epochs(
                     hierarchy,
@@ -277,7 +279,8 @@ class Crystallizer:
                     live,
                     now=now,
                     calendar=self._calendar,
-                    homes=await self._homes(hierarchy, live.values()),
+                    homes=surviving.homes(live.values()) | await self._homes(hierarchy, live.values()),
+                    survivors=surviving.pending,
                     label=request.label,
                     forced=request.is_forced,
                 )
@@ -407,11 +410,27 @@ class Crystallizer:
 
     # -- Making -------------------------------------------------------------------------------------------------
 
-    async def _make_tree(self, root: EventId, request: Request, context: Context) -> Crystallized:
+    async def _surviving_trees(self, request: Request) -> list[Due]:
+        """The trees that a purge took and something is left of."""
+        if request.session is not None or request.since is not None:
+            return []
+        due: list[Due] = []
+        for each in (await Surviving.of(self._store)).pending:
+            if each.period.startswith(TREE) and (
+                marks := await self._marks_of(EventId(each.period.removeprefix(TREE)))
+            ):
+                due.append(Closing(level="session", period=each.period, sources=marks, label=each.label, survivor=each))
+        return due
+
+    async def _marks_of(self, root: EventId) -> tuple[Mark, ...]:
+        """The marks of a tree that stand."""
         event = await self._store.event(root)
         if event is None:
             raise UnknownEvent(root)
-        marks = tuple(await standing(self._store, [event, *await self._store.descendants(root)]))
+        return tuple(await standing(self._store, [event, *await self._store.descendants(root)]))
+
+    async def _make_tree(self, root: EventId, request: Request, context: Context) -> Crystallized:
+        marks = await self._marks_of(root)
         if not marks:
             raise InvalidInput(f"there is no mark at or below {root}; a tree is crystallized from its marks")
         period = f"{TREE}{root}"
@@ -428,11 +447,12 @@ class Crystallizer:
         self, closing: Closing[Mark] | Closing[Crystal], request: Request, context: Context
     ) -> Crystal | Waiting:
         if not closing.sources:
-            await self._withdraw(closing.supersedes, request, context)
+            await self._withdraw(closing.superseded, request, context)
             return _waiting(closing, TOO_LITTLE)
         draft = await self._drafted(closing, request, context)
         if draft is None:
-            stale = [each for each in closing.supersedes if not closing.ids.issuperset(each.sources)]
+            stale = [each.id for each in closing.supersedes if not closing.ids.issuperset(each.sources)]
+            stale += [] if closing.survivor is None else [closing.survivor.crystal]
             await self._withdraw(stale, request, context)  # too little is left to say it anew
             return _waiting(closing, TOO_LITTLE)
         await self._give_way()
@@ -507,9 +527,9 @@ class Crystallizer:
                 asking.append(source.id)
         return tuple([each for each in dict.fromkeys(asking) if not await is_fulfilled(self._store, each)])
 
-    async def _withdraw(self, crystals: Sequence[Crystal], request: Request, context: Context) -> None:
+    async def _withdraw(self, crystals: Sequence[EventId], request: Request, context: Context) -> None:
         """Too little is left that these crystals rest on: say so."""
-        told = [{"mark": crystal.id, "reason": "too little is left that it rests on"} for crystal in crystals]
+        told = [{"mark": each, "reason": "too little is left that it rests on"} for each in crystals]
         if told and not request.is_dry:
             at = self._clock()
             await self._append([make_event(next(self._ids), RETRACTED, each, at=at, context=context) for each in told])

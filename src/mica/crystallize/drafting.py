@@ -196,7 +196,7 @@ def _draft(
         dropped=tuple(why.get(source.id, Dropped(source.id, "no room")) for source in sources if source.id not in used),
         method=method,
         revision=closing.revision,
-        supersedes=tuple(crystal.id for crystal in closing.supersedes),
+        supersedes=closing.superseded,
         label=closing.label,
     )
 

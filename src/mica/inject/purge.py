@@ -11,10 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from mica.crystallize.closing import Survivor
 from mica.crystallize.promoting import resting_on
 from mica.crystallize.requests import Taken
+from mica.crystallize.surviving import SURVIVORS, survivors
 from mica.crystallize.telling import naming
-from mica.crystals import Crystal, crystal_of
+from mica.crystals import crystal_of
 from mica.errors import InvalidInput
 from mica.inject.documents import event_line
 from mica.inject.exports import rewrite, written
@@ -102,8 +104,18 @@ class Purging:
             await self._store.keep_purge(kept)
         await self._folding.flush()
         found = await self._found(selection)
-        taken = Taken.of(each for each in await self._crystals(found) if each.id not in selection.ids)
-        await self._bury(found.ids, told, conditions=selection.conditions, at=at, context=context, selection=selection)
+        crystals = await self._crystals(found)
+        left = await survivors(self._store, crystals, selection)
+        taken = Taken.of(crystal_of(event) for event in crystals.values() if event.id not in selection.ids)
+        await self._bury(
+            found.ids,
+            told,
+            conditions=selection.conditions,
+            at=at,
+            context=context,
+            selection=selection,
+            left=left,
+        )
         await self._bury_late(found.ids, told)
         await self._folding.clear()
         traces = await asyncio.to_thread(purge_traces, self._store.segments, selection.texts)
@@ -160,12 +172,12 @@ class Purging:
         ids = (*(event.id for event in receipts), *ids)
         return msgspec.structs.replace(found, ids=ids, names=dict(sorted(names.items())))
 
-    async def _crystals(self, found: Found) -> list[Crystal]:
+    async def _crystals(self, found: Found) -> dict[EventId, Event]:
         """The crystals among what is found."""
         if not found.names.get(CRYSTAL):
-            return []
+            return {}
         events = [event for some in steps(found.ids) for event in await self._store.events_of(some)]
-        return [crystal_of(event) for event in events if event.name == CRYSTAL]
+        return {event.id: event for event in events if event.name == CRYSTAL}
 
     async def _bury(
         self,
@@ -176,13 +188,16 @@ class Purging:
         at: datetime,
         context: Context,
         selection: Selection | None = None,
+        left: Sequence[Survivor] = (),
     ) -> None:
         """Record a purge of these events, and make tombstones of them."""
         data = {"conditions": conditions, "events": len(ids), "reason": told.reason}
-        record = make_event(told.purge, PURGE, data, at=at, context=context, origin="user")
-        if selection is not None and selection.fits(record):  # who purges their own events is not named by it
-            record = msgspec.structs.replace(record, context=EMPTY)
-        await self._append([record])
+        if left:
+            data[SURVIVORS] = msgspec.to_builtins(left)
+        event = make_event(told.purge, PURGE, data, at=at, context=context, origin="user")
+        if selection is not None and selection.fits(event):  # who purges their own events is not named by it
+            event = msgspec.structs.replace(event, context=EMPTY)
+        await self._append([event])
         for some in steps(ids):
             await self._store.bury(some, told)
 

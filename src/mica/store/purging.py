@@ -107,6 +107,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             and (event.name not in RECORDS or bool(self.ids or self.texts))
         )
 
+    def is_said(self, text: str) -> bool:
+        """Whether a text says the value."""
+        return self.value is not None and _says(text, self.value, Spelled(self.value).letters)
+
     def kept(self, *, at: datetime, told: Tombstone) -> Purge | None:
         """How a store keeps this purge; None when ids name all that it takes: their tombstones are enough."""
         if self.ids:
@@ -398,7 +402,12 @@ def _contains(event: Event, value: str) -> bool:
     spelled = Spelled(value).letters
     if len(spelled) < SPELLED_LETTERS_MIN:
         return any(value in text for text in _strings(event, unless_without=value.encode("utf-8", "surrogatepass")))
-    return any(value in text or spelled in Spelled(text).parts(len(spelled)) for text in _strings(event))
+    return any(_says(text, value, spelled) for text in _strings(event))
+
+
+def _says(text: str, value: str, spelled: str) -> bool:
+    """Whether a text holds a value, given its letters: as it is written or, unless it is short, in another spelling."""
+    return value in text or (len(spelled) >= SPELLED_LETTERS_MIN and spelled in Spelled(text).parts(len(spelled)))
 
 
 def _spellings(event: Event, value: str) -> set[str]:

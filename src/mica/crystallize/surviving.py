@@ -1,0 +1,81 @@
+"""Crystals that time alone does not make again, epochs and trees: what the record of a purge keeps of those it takes.
+
+Sessions, days and weeks are closed by the clock, whatever becomes of their crystals. That an epoch ended, what a person
+called it, and that a tree was asked for stands in no other event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from mica.crystallize.closing import Survivor
+from mica.crystals import Crystal, CrystalQuery, crystal_of, retracted_by
+from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, EventQuery, tombstone_of
+from mica.store.protocol import Store
+from mica.store.purging import PURGE, Selection
+
+SURVIVORS = "survivors"  # among the data of a record
+
+
+async def survivors(store: Store, taken: Mapping[EventId, Event], selection: Selection) -> list[Survivor]:
+    """What is kept of the crystals that a purge takes. One goes for good that is itself what was asked for."""
+    crystals = [
+        crystal_of(event) for event in taken.values() if selection.conditions == ("value",) or not selection.fits(event)
+    ]
+    wanted = {each.position: each for each in crystals if each.level == "epoch" or each.is_tree}
+    positions = frozenset(position for position in wanted if position is not None)
+    live = await store.crystals(CrystalQuery(positions=positions, limit=None)) if positions else []
+    kept = [await _survivor(store, each, selection) for each in live]
+    return [each for each in kept if not selection.is_said(each.period)]
+
+
+async def _survivor(store: Store, crystal: Crystal, selection: Selection) -> Survivor:
+    beneath = [] if crystal.is_tree else await store.events_of(crystal.sources)
+    return Survivor(
+        crystal=crystal.id,
+        period=crystal.period,
+        revision=crystal.revision,
+        label=None if crystal.label is None or selection.is_said(crystal.label) else crystal.label,
+        weeks=tuple(crystal_of(event).period for event in beneath if event.name == CRYSTAL),
+    )
+
+
+class Surviving(msgspec.Struct, frozen=True, kw_only=True):
+    """What purges have left of epochs and trees."""
+
+    pending: tuple[Survivor, ...]  # not made again yet
+    known: tuple[Survivor, ...]  # all of them
+
+    @classmethod
+    async def of(cls, store: Store) -> Surviving:
+        """As the log tells it. What was retracted is not made again."""
+        records = await store.events(EventQuery(names=(PURGE,), limit=None))
+        if not (known := [each for record in records for each in _left_by(record)]):
+            return cls(pending=(), known=())
+        told = await store.events(EventQuery(names=(RETRACTED,), limit=None))
+        retracted = set(map(retracted_by, told))
+        pending = [each for each in known if each.crystal not in retracted]
+        followed = {
+            gone
+            for each in pending
+            for later in await store.crystals(CrystalQuery(period=each.period, is_live=None, limit=None))
+            for gone in later.supersedes
+        }
+        if any(each.crystal not in followed for each in pending):  # what followed may be gone, too
+            stones = await store.events(EventQuery(names=(PURGED,), limit=None))
+            followed.update(gone for stone in stones for gone in tombstone_of(stone).supersedes)
+        return cls(pending=tuple(each for each in pending if each.crystal not in followed), known=tuple(known))
+
+    def homes(self, epochs: Iterable[Crystal]) -> dict[str, str]:
+        """The epoch that a week belonged to, by their periods, where there is one or will be."""
+        there = {epoch.period for epoch in epochs}.union(each.period for each in self.pending)
+        return {week: each.period for each in self.known if each.period in there for week in each.weeks}
+
+
+def _left_by(record: Event) -> list[Survivor]:
+    try:
+        return msgspec.convert(record.data.get(SURVIVORS, []), list[Survivor])
+    except msgspec.ValidationError:
+        return []  # nothing of ours
