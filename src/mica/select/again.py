@@ -61,7 +61,7 @@ def broader(query: Query, hits: Sequence[Hit]) -> Query:
 
 def learned(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
     """The words that the best hits say more than the hits after them do, best first."""
-    speakers = {term for hit in hits[:CLASS] if hit.mark.agent for term in terms(hit.mark.agent)}
+    speakers = {term for agent in {hit.mark.agent for hit in hits[:CLASS]} if agent for term in terms(agent)}
     said = [Counter(terms_of(words(hit.mark.text[:CHARACTERS_MAX])[:WORDS_MAX])) for hit in hits[:CLASS]]
     common = Counter(term for counts in said for term in counts)
     taught: dict[str, float] = {}

@@ -220,15 +220,12 @@ def rank(
 ) -> list[Hit]:
     """The marks that contain a term of the question or stand beside one that does, best first; of equals the latest.
 
-    `likeness` says how much more a text is about the same as the question than most are, by position; where it is
-    known, a mark may also be found by its meaning alone.
+    The texts are in order of position. `likeness` says how much more a text is about the same as the question than
+    most are, by position; where it is known, a mark may also be found by its meaning alone.
     """
     scoring = Scoring(query, texts, postings, likeness)
-    scores = scoring.scores()
-    best = sorted(scores) if limit is None else heapq.nsmallest(limit, scores)
     return [
-        Hit(mark=texts[place].mark, score=-score, parts=scoring.added(place) | scoring.factors(place))
-        for score, _, _, place in best
+        Hit(mark=texts[place].mark, score=score, parts=scoring.parts(place)) for place, score in scoring.best(limit)
     ]
 
 
@@ -247,67 +244,47 @@ class Scoring:
         self._own, self._learned, sessions = spoken(query, texts, postings)
         self._sessions = [SESSION_WEIGHT * sessions.get(text.mark.session, 0.0) for text in texts]
         self._lent = borrowed(query, texts, list(map(add, self._own, self._learned)), postings)
-        self._complete = complete(query, postings.by_term)
-        for place in (place for place, text in enumerate(texts) if text.position in self._complete):
+        whole = complete(query, postings.by_term)
+        said_all = [place for place, text in enumerate(texts) if text.position in whole] if whole else []
+        for place in said_all:
             self._sessions[place], self._lent[place] = SESSION_WEIGHT * self._own[place], 0.0  # it is the whole of it
         best = max(map(add, map(add, self._own, self._learned), self._lent), default=0.0) or 1.0
         weight = best * MEANING_WEIGHT * (1 - MEANING_CUT * unevenness(postings) ** 2)
         self._meanings = [weight * score for score in meaning_scores(query, texts, self._near, postings)]
-        self._lengths = {length: length_factor(length, postings) for length in {text.length for text in texts}}
+        lengths = {length: length_factor(length, postings) for length in {text.length for text in texts}}
+        self._lengths = [lengths[text.length] for text in texts]
+        self._besides: defaultdict[int, dict[str, float]] = defaultdict(dict)  # factors by name, where there are some
+        for name, factor, places in (*raised(query, texts), ("complete", COMPLETE_FACTOR, said_all)):
+            for place in places:
+                self._besides[place][name] = factor
 
-    def scores(self) -> list[tuple[float, float, int, int]]:
-        """Of every text that answers: its score, time and position, all below zero, and its place among the texts."""
+    def best(self, limit: int | None) -> list[tuple[int, float]]:
+        """The places of the texts that answer, at most so many, with their scores; of equal ones the latest first."""
+        factors = self._lengths[:]
+        for place, besides in self._besides.items():
+            for factor in besides.values():
+                factors[place] *= factor
         meanings = self._meanings or [0.0] * len(self._texts)
         near = self._near or meanings
-        columns = zip(self._texts, self._own, self._learned, self._lent, self._sessions, meanings, near, strict=True)
-        return [
-            (
-                -(own + lent + session + learned + meaning) * self._factor(text),
-                -text.mark.at.timestamp(),
-                -text.position,
-                place,
-            )
-            for place, (text, own, learned, lent, session, meaning, alike) in enumerate(columns)
+        columns = zip(self._own, self._learned, self._lent, self._sessions, meanings, near, factors, strict=True)
+        scores = {
+            place: (own + lent + session + learned + meaning) * factor
+            for place, (own, learned, lent, session, meaning, alike, factor) in enumerate(columns)
             if own or learned or lent or alike >= ALIKE_MIN
-        ]
+        }
+        times = [text.mark.at for text in self._texts]
+        latest = sorted(scores, key=times.__getitem__)[::-1]  # of one time, first what was stored last
+        return [(place, scores[place]) for place in sorted(latest, key=scores.__getitem__, reverse=True)[:limit]]
 
-    def added(self, place: int) -> dict[str, float]:
-        """What is added up, by name."""
+    def parts(self, place: int) -> dict[str, float]:
+        """What is added up, and what it is multiplied by, by name."""
         parts = {"own": self._own[place], "neighbours": self._lent[place], "session": self._sessions[place]}
         if self._query.learned:
             parts["learned"] = self._learned[place]
         if self._meanings:
             parts["meaning"] = self._meanings[place]
-        return parts
-
-    def factors(self, place: int) -> dict[str, float]:
-        """What it is multiplied by, by name."""
-        text = self._texts[place]
-        return {"length": self._lengths[text.length]} | dict(self._besides(text))
-
-    def _besides(self, text: Text) -> list[tuple[str, float]]:
-        """What raises or lowers a mark besides its words, by name. Most marks have nothing of it."""
-        query, mark = self._query, text.mark
-        found: list[tuple[str, float]] = []
-        if mark.agent in query.speakers and query.speaker_factor != 1:
-            found.append(("speaker", query.speaker_factor))
-        if query.wants_user and mark.origin == "user":
-            found.append(("user", USER_FACTOR))
-        if not text.ordinal and mark.session is not None:
-            found.append(("opening", OPENING_FACTOR))
-        if "?" in mark.text and mark.text.rstrip().endswith("?"):
-            found.append(("question", QUESTION_FACTOR))
-        if query.periods:
-            found += time_factors(query, mark.at, mark.at).items()
-        if text.position in self._complete:
-            found.append(("complete", COMPLETE_FACTOR))
-        return found
-
-    def _factor(self, text: Text) -> float:
-        factor = self._lengths[text.length]
-        for _, more in self._besides(text):
-            factor *= more
-        return factor
+        parts["length"] = self._lengths[place]
+        return parts | self._besides[place] if place in self._besides else parts
 
 
 # -- The parts of a score -------------------------------------------------------------------------------------
@@ -369,6 +346,23 @@ def spoken(
                 if (length := lengths.get(session)) is not None:
                     sessions[session] += weight * count / (count + session_constant + session_slope * length)
     return own, learned, sessions
+
+
+def raised(query: Query, texts: Sequence[Text]) -> Iterator[tuple[str, float, Iterable[int]]]:
+    """What raises or lowers marks besides their words: its name, the factor, and the places of these texts."""
+    marks = [text.mark for text in texts]
+    if query.speakers and query.speaker_factor != 1:
+        yield "speaker", query.speaker_factor, [at for at, mark in enumerate(marks) if mark.agent in query.speakers]
+    if query.wants_user:
+        yield "user", USER_FACTOR, [at for at, mark in enumerate(marks) if mark.origin == "user"]
+    first = [at for at, text in enumerate(texts) if not text.ordinal and text.mark.session is not None]
+    yield "opening", OPENING_FACTOR, first
+    asking = [at for at, mark in enumerate(marks) if "?" in mark.text and mark.text.rstrip().endswith("?")]
+    yield "question", QUESTION_FACTOR, asking
+    if query.periods:
+        of_time = [time_factors(query, mark.at, mark.at) for mark in marks]
+        yield "date", DATE_FACTOR, [at for at, factors in enumerate(of_time) if "date" in factors]
+        yield "period", query.period_factor, [at for at, factors in enumerate(of_time) if "period" in factors]
 
 
 def borrowed(query: Query, texts: Sequence[Text], own: Sequence[float], postings: Postings) -> list[float]:
