@@ -210,19 +210,21 @@ _SECRET_NAME = re.compile(
 _HEADERS = ("authorization", "proxy_authorization", "cookie", "set_cookie")
 KEY_CHARACTERS_MAX = 200  # of a key that can name a secret; a longer one is data
 
-_HINTS = [
-    *((hint, number) for number, pattern in enumerate(PATTERNS) for hint in pattern.hints),
-    *((hint, len(PATTERNS)) for hint in _KEY.hints),
-    *((hint, len(PATTERNS) + 1) for hint in _PHRASE.hints),
-]
-_RARE = "=_-./"  # most texts lack most of these, and what has one in it need not be looked for then
+_LOOKED_FOR = (*PATTERNS, _KEY, _PHRASE)
+_HINTS = {  # the numbers of what a text with this hint is looked through for
+    hint: frozenset(number for number, pattern in enumerate(_LOOKED_FOR) if hint in pattern.hints)
+    for looked_for in _LOOKED_FOR
+    for hint in looked_for.hints
+}
+_RARE = *"=_-./:zxjq", "pass", "ia", "ke", ""  # most texts lack most of these, and then whatever has one in it
 _HINTS_WITH = {
     rare: [
-        (hint, number) for hint, number in _HINTS if rare in hint and not any(each in hint for each in _RARE[:place])
+        (hint, numbers)
+        for hint, numbers in _HINTS.items()
+        if rare in hint and not any(each in hint for each in _RARE[:place])
     ]
     for place, rare in enumerate(_RARE)
 }
-_HINTS_WITHOUT = [(hint, number) for hint, number in _HINTS if not any(each in hint for each in _RARE)]
 ROUNDS_MAX = 20  # a command of 200 characters has room for a dozen flags, and each round takes one out
 
 
@@ -286,10 +288,12 @@ def _named(key: str) -> str | None:
 
 def _redact_once(text: str) -> str:
     hints = text.lower()
-    hinted = {number for hint, number in _HINTS_WITHOUT if hint in hints}
+    hinted: set[int] = set()
     for rare, some in _HINTS_WITH.items():
         if rare in hints:
-            hinted |= {number for hint, number in some if hint in hints}
+            for hint, numbers in some:
+                if hint in hints:
+                    hinted |= numbers
     for number in sorted(hinted):
         if number < len(PATTERNS):
             text = PATTERNS[number].regex.sub(partial(_replaced, kind=PATTERNS[number].kind), text)
