@@ -98,7 +98,9 @@ class Observing(Wired):
         data = self._mark_data(text, tags, why, principles)
         self._check_parent(parent)
         stands_at = at or self._clock()
-        led_at = parent.at if isinstance(parent, Event) else None if parent is None else self._marked_at.get(parent.id)
+        led_at = parent.at if isinstance(parent, Event) else None
+        if isinstance(parent, Ref):
+            led_at = self._marked_at.get((parent.writer, parent.sequence))
         if parent is not None and led_at is not None and stands_at < led_at:
             raise InvalidInput(f"a mark cannot come before what led to it: {parent.id} is of {led_at.isoformat()}")
         if relation != "causes":
@@ -106,7 +108,7 @@ class Observing(Wired):
                 raise InvalidInput(f"a mark that {relation} something needs a parent; give what it {relation}")
             data["relation"] = relation
         ref = self.emit(MARK, data, parent=parent, context=context, origin=origin, at=at)
-        remember(self._marked_at, ref.id, stands_at)
+        remember(self._marked_at, (ref.writer, ref.sequence), stands_at)  # making its id would take longer
         remember(_SPACE_OF, ref.writer, self._space)
         if MILESTONE in cast(list[str], data["tags"]):
             self.emit(EPOCH_OPENED, {"mark": ref.id}, parent=ref, context=context, origin=origin, at=at)

@@ -19,7 +19,7 @@ from mica.model import (
     Appended,
     Clock,
     Event,
-    EventId,
+    WriterId,
     check_several,
     event_id,
     new_writer,
@@ -87,7 +87,7 @@ class Wired:
             store, self._jobs(), clock=clock, tell=self._job_failed, give_way=self._turns.give_way
         )
         self._generation = store.generation
-        self._marked_at: dict[EventId, datetime] = {}  # of marks made here: a reference to one has no time
+        self._marked_at: dict[tuple[WriterId, int], datetime] = {}  # of marks made here: a reference has no time
         self._outstanding = Outstanding()  # purges, as far as this process knows of them
         self._is_closed = False
 
