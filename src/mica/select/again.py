@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 import msgspec
 
@@ -62,11 +63,11 @@ def broader(query: Query, hits: Sequence[Hit]) -> Query:
 def learned(hits: Sequence[Hit], known: set[str]) -> list[QueryTerm]:
     """The words that the best hits say more than the hits after them do, best first."""
     speakers = {term for agent in {hit.mark.agent for hit in hits[:CLASS]} if agent for term in terms(agent)}
-    said = [Counter(terms_of(words(hit.mark.text[:CHARACTERS_MAX])[:WORDS_MAX])) for hit in hits[:CLASS]]
-    common = Counter(term for counts in said for term in counts)
+    said = [terms_of(words(hit.mark.text[:CHARACTERS_MAX])[:WORDS_MAX]) for hit in hits[:CLASS]]
+    common = Counter(chain.from_iterable(map(set, said)))
     taught: dict[str, float] = {}
-    for hit, counts in zip(hits[:TEACHERS], said, strict=False):
-        for term, count in counts.items():
+    for hit, found in zip(hits[:TEACHERS], said, strict=False):
+        for term, count in Counter(found).items():
             if term not in known and term not in speakers and term not in GENERIC and not term.isdigit():
                 share = hit.score / hits[0].score * count / (count + 1)
                 taught[term] = taught.get(term, 0.0) + share

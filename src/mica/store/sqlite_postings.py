@@ -197,23 +197,23 @@ class Said(NamedTuple):
     volumes: int  # how many were looked at
     places: int
     written: bytes  # the places once more, to look at one by one
-    repeated: array[int]  # the places where it is said more than once, in order
+    again: bytes  # those where it is said more than once, in the same way: they are few
+    repeated: array[int]  # these in order
     often: array[int]  # and how often there
 
     @property
     def size_bytes(self) -> int:
         """About what it takes to remember this."""
-        return 2 * len(self.written) + 8 * len(self.often)
+        return 3 * len(self.written) + 8 * len(self.often)
 
     def times(self, place: int) -> int:
-        """How often it is said at a place where it is said."""
-        at = bisect_left(self.repeated, place)
-        return self.often[at] if at < len(self.repeated) and self.repeated[at] == place else 1
+        """How often it is said at a place where it is said more than once."""
+        return self.often[bisect_left(self.repeated, place)]
 
 
 Spot: TypeAlias = tuple[int, int, int, int]  # a place's byte, the bit in it, the place, and its position in the log
 
-NOWHERE = Said(0, 0, b"", array("I"), array("I"))
+NOWHERE = Said(0, 0, b"", b"", array("I"), array("I"))
 
 
 class Volumes:
@@ -289,7 +289,8 @@ class Volumes:
             if known is not NOWHERE:
                 self._said[term] = self._said.pop(term)  # it goes last now
             return known
-        into = bytearray(known.written.ljust(len(self._ids) * VOLUME_BYTES, b"\0"))
+        size = len(self._ids) * VOLUME_BYTES
+        into, again = bytearray(known.written.ljust(size, b"\0")), bytearray(known.again.ljust(size, b"\0"))
         repeated, often = known.repeated[:], known.often[:]
         numbers = {volume: number for number, volume in enumerate(self._ids)}
         later = as_json(self._ids[known.volumes :])
@@ -301,9 +302,10 @@ class Volumes:
                 into[number * VOLUME_BYTES : (number + 1) * VOLUME_BYTES] = places
             if more is not None:
                 pairs = array("I", more)
+                put(again, pairs[::2], start=number * VOLUME_TEXTS)
                 repeated.extend(map((number * VOLUME_TEXTS).__add__, pairs[::2]))
                 often += pairs[1::2]
-        said = Said(len(self._ids), int.from_bytes(into, "little"), bytes(into), repeated, often)
+        said = Said(len(self._ids), int.from_bytes(into, "little"), bytes(into), bytes(again), repeated, often)
         self._said_bytes += said.size_bytes - known.size_bytes
         self._said.pop(term, None)
         self._said[term] = said
@@ -335,10 +337,14 @@ class Volumes:
         said = self._said_of(term)
         if not said.places:
             return {}
-        written, times = said.written, said.times
+        written, again, times = said.written, said.again, said.times
         if not said.often:
             return {position: 1 for byte, bit, _, position in spots if written[byte] & bit}
-        return {position: times(place) for byte, bit, place, position in spots if written[byte] & bit}
+        return {
+            position: times(place) if again[byte] & bit else 1
+            for byte, bit, place, position in spots
+            if written[byte] & bit
+        }
 
     def _tail_said_at(self, term: int, places: Sequence[int]) -> dict[int, int]:
         said, tail = self._tail_said.get(term), self._tail
@@ -359,12 +365,10 @@ class Volumes:
             volume = bisect_right(self._first, wanted[start]) - 1
             end = bisect_left(wanted, self._first[volume + 1], start) if volume + 1 < len(self._first) else len(wanted)
             first, offsets = self._first[volume], self._offsets_of(volume)
-            for position in wanted[start:end]:
-                if (within := self._within(offsets, position - first)) is not None:
-                    found.append(volume * VOLUME_TEXTS + within)
+            found += _standing(offsets, [position - first for position in wanted[start:end]], volume * VOLUME_TEXTS)
             start = end
         tail = wanted[bisect_left(wanted, self._tail[0]) :] if self._tail else []
-        found += [self._filed + place for each in tail if (place := self._within(self._tail, each)) is not None]
+        found += _standing(self._tail, tail, self._filed)
         if not only_marks:
             return found
         marks = self.marks.to_bytes((self._filed + len(self._tail) + 7) // 8, "little")
@@ -397,7 +401,8 @@ class Volumes:
             offsets = self._offsets[number] = array("I", row[0])
         return offsets
 
-    @staticmethod
-    def _within(places: Sequence[int], wanted: int) -> int | None:
-        place = bisect_left(places, wanted)
-        return place if place < len(places) and places[place] == wanted else None
+
+def _standing(listed: Sequence[int], wanted: Iterable[int], start: int) -> list[int]:
+    """Where those of the wanted stand that are listed, counted from a start; what is listed is in order."""
+    end = len(listed)
+    return [start + place for each in wanted if (place := bisect_left(listed, each)) < end and listed[place] == each]

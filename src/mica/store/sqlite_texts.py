@@ -190,7 +190,7 @@ class Facts:
         said = self._volumes.said(numbers.values(), places)
         texts = self._texts(set().union(*said.values()))
         return {
-            term: tuple(Posting(position, count, *texts[position]) for position, count in said[numbers[term]].items())
+            term: tuple([Posting(position, count, *texts[position]) for position, count in said[numbers[term]].items()])
             if term in numbers
             else ()
             for term in wanted
