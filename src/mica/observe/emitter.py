@@ -363,7 +363,10 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
                 until += LOCK_PATIENCE_S
                 others = [frame for thread, frame in sys._current_frames().items() if thread != me]
                 if not any(has_token(frame) for frame in others):
-                    return False  # an interrupt hit between taking the token and using it: nobody has it
+                    # An interrupt hit between taking the token and using it: nobody has it. Or another who waited
+                    # has found that out, and given back the one that it took: there is one, not one for each.
+                    tokens.clear()
+                    return False
 
     def has_token(frame: FrameType) -> bool:
         """Whether another thread with this frame may have it: it is in `emit` or `seal`, and does not wait."""
