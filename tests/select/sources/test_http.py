@@ -63,6 +63,7 @@ def site() -> Iterator[Site]:
 
 
 def table(url: str, **keys: str) -> str:
+    keys = {"timeout_s": "60", **keys}  # on a busy machine; a test of time gives another
     said = "".join(f"{key} = {value}\n" for key, value in keys.items())
     return f'[sources.api]\ndriver = "http"\nurl = "{url}"\n{said}'
 

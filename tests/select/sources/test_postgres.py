@@ -54,6 +54,7 @@ def shop(server: Server) -> Iterator[Server]:
 
 
 def table(query: str, name: str = "shop", **keys: str) -> str:
+    keys = {"timeout_s": "60", **keys}  # on a busy machine; a test of time gives another
     said = "".join(f"{key} = {value}\n" for key, value in keys.items())
     return f'[sources.{name}]\ndriver = "postgres"\ndsn_env = "SHOP_DSN"\nquery = """{query}"""\n{said}'
 

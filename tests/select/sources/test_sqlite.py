@@ -42,6 +42,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 def table(query: str, **keys: str) -> str:
+    keys = {"timeout_s": "60", **keys}  # on a busy machine; a test of time gives another
     said = "".join(f"{key} = {value}\n" for key, value in keys.items())
     return f'[sources.shop]\ndriver = "sqlite"\npath = "shop.db"\nquery = """{query}"""\n{said}'
 
