@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mica.words import WORD_CHARACTERS_MAX, words
+from mica.words import SIGNS, WORD_CHARACTERS_MAX, words
+
+EVERY_SIGN = re.findall(rf"[{SIGNS}]", "".join(map(chr, range(sys.maxunicode))))
 
 
-@given(st.text(st.characters(max_codepoint=127)))
+@given(st.text(st.characters(max_codepoint=127) | st.sampled_from(EVERY_SIGN)))
+@example("".join(f"A{sign}b{sign}" for sign in EVERY_SIGN))
 @example("HTTPServer readJSONFile ABc aB x2Y_z")
 @example("a" * (WORD_CHARACTERS_MAX + 1))
 @example("")
 def test_plain_text_parts_into_the_same_words_as_any_other(text: str) -> None:
-    """ASCII is read in a quicker way; a letter beyond it makes the general rule read the same text."""
+    """ASCII and signs are read in a quicker way; a letter beyond them makes the general rule read the same text."""
     assert words(f"{text} é") == [*words(text), "é"]
 
 
