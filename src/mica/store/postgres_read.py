@@ -108,9 +108,9 @@ class Reading:
         if query.session is query.agent is query.user is None:
             return None
         rows = await self.connection.fetch(
-            """SELECT contexts.id FROM contexts
-            LEFT JOIN sessions ON sessions.space = $1 AND sessions.id = contexts.session
-            WHERE contexts.space = $1 AND ($2::bytea IS NULL OR sessions.name = $2)
+            # No join: in a space that has just grown, it is planned as if there were few sessions, and compares all.
+            """SELECT id FROM contexts WHERE space = $1
+            AND ($2::bytea IS NULL OR session IN (SELECT id FROM sessions WHERE space = $1 AND name = $2))
             AND ($3::bytea IS NULL OR agent = $3) AND ($4::bytea IS NULL OR "user" = $4)""",
             self.space,
             *(None if word is None else word.encode() for word in (query.session, query.agent, query.user)),
