@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 from pathlib import Path
@@ -18,5 +19,5 @@ PATIENT_HOOK = (sys.executable, "-I", "-S", "-c", PATIENT)  # the program itself
 
 def limit_cpu() -> None:
     """End a process that computes for longer than a hook may take at all, however long it waits for a processor."""
-    limit_s = int(hook.TIME_LIMIT_S)
+    limit_s = math.ceil(hook.TIME_LIMIT_S)
     resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))

@@ -283,7 +283,7 @@ async def test_a_gather_that_began_before_a_purge_brings_nothing_back(
 
     judged = memory.judge("judgment:code_review:fair", "GROWL", confidence=0.9, reasons=[SECRET])
     await memory.defrag("judgment:code_review:fair")
-    memory.register("slow", slow, is_live=True)
+    memory.register("slow", slow, is_live=True, timeout_s=60)  # a purge takes its time on a busy machine
     gathering = asyncio.ensure_future(memory.defrag("judgment:code_review:fair"))
     await asked.wait()
     await memory.purge(**({"value": SECRET} if by == "value" else {"ids": [judged]}))

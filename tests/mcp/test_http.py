@@ -48,6 +48,7 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "claude-code", "version": "2.1.325"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+HANGS_S = 600  # what takes so long on a busy machine will never end
 BOTH = "application/json, text/event-stream"
 TYPES = {"content-type": "application/json", "accept": BOTH}
 
@@ -68,7 +69,7 @@ class Served:
 
     def caller(self, token: str | None = None, **headers: str) -> httpx2.AsyncClient:
         given = {"authorization": f"Bearer {self.token if token is None else token}", **headers}
-        return httpx2.AsyncClient(base_url=self.address, headers=given, timeout=60)
+        return httpx2.AsyncClient(base_url=self.address, headers=given, timeout=HANGS_S)
 
     @asynccontextmanager
     async def connected(self, *, mode: str, on_message: MessageHandlerFnT | None = None) -> AsyncIterator[Client]:

@@ -239,7 +239,7 @@ async def test_no_id_reaches_what_it_does_not_name(identifier: str, tmp_path_fac
     (folder / "a.json").write_text(json.dumps({"rows": {"safe": {"value": 1}, "other": {"value": 2}}}))
     sources = declared(
         '[sources.a]\ndriver = "json"\npath = "a.json"\nselect = "$.rows.*"\nwhere = { "@name" = "{id}" }\n'
-        'fragment = { key = "{@name}" }\n',
+        'fragment = { key = "{@name}" }\ntimeout_s = 60\n',
         folder=folder,
     )
     try:

@@ -329,7 +329,7 @@ async def test_an_entry_point_that_is_not_there_is_named(declare: Declare) -> No
 
 async def test_a_thousand_questions_leave_no_thread(sources: Sources) -> None:
     before = threading.active_count()
-    sources.register("patterns", lambda concept: {"a": 1})
+    sources.register("patterns", lambda concept: {"a": 1}, timeout_s=60)
 
     await asyncio.gather(*(ask(sources, "patterns") for _ in range(1_000)))
     assert threading.active_count() <= before + 4

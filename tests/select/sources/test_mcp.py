@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,7 @@ from mcp_types import ToolAnnotations
 import mica
 from mica.errors import SourceFailed
 from mica.select.fragments import Concept
+from mica.select.sources import mcp
 from mica.select.sources.registry import Sources
 from mica.settings import Settings
 from mica.testing.sources import ABOUT, NOW, ask
@@ -70,8 +72,9 @@ server.run("stdio")
 
 
 @pytest.fixture
-def declare_server(tmp_path: Path, declare: Declare) -> Callable[..., Sources]:
+def declare_server(tmp_path: Path, declare: Declare, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sources]:
     """Sources that start servers of their own: the keys of each, by name."""
+    monkeypatch.setattr(mcp, "CONNECT_S", 2 * SOON_S)
     program = tmp_path / "server.py"
     program.write_text(SERVER)
 
@@ -85,7 +88,12 @@ def declare_server(tmp_path: Path, declare: Declare) -> Callable[..., Sources]:
 
 def servers() -> list[psutil.Process]:
     """The servers that run beneath this process."""
-    return [each for each in psutil.Process().children(recursive=True) if "server.py" in " ".join(each.cmdline())]
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # one that has just ended
+            if "server.py" in " ".join(each.cmdline()):
+                found.append(each)
+    return found
 
 
 async def test_a_tool_is_called_with_the_parts_of_a_concept(declare_server: Callable[..., Sources]) -> None:

@@ -41,7 +41,7 @@ async def test_five_concepts_are_asked_before_what_they_are_for(tmp_path: Path) 
     [tables] = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
     filled(tmp_path)
     file = tmp_path / "config.toml"
-    file.write_text(tables)
+    file.write_text(re.sub(r"(?m)^(driver = .*)$", r"\1\ntimeout_s = 60  # on a busy machine", tables))
     settings = load_settings({"HOME": str(tmp_path), "MICA_CONFIG": str(file), "MICA_SEMANTIC": "off"})
 
     async with mica.open(":memory:", settings=settings) as memory:
