@@ -30,7 +30,7 @@ from mica.store import encoding, sqlite, sqlite_core, sqlite_query, sqlite_words
 from mica.store.protocol import unheard
 from mica.store.sqlite import SqliteStore
 from mica.store.sqlite_core import SqliteCore
-from mica.store.sqlite_file import APPLICATION_ID, migrations
+from mica.store.sqlite_file import APPLICATION_ID, Row, migrations
 from mica.testing import build
 from mica.testing.builders import START_AT
 from mica.trails import TrailQuery
@@ -405,6 +405,7 @@ import os, sys
 from pathlib import Path
 from mica.errors import StoreError
 from mica.store.sqlite_core import SqliteCore
+from mica.store.sqlite_file import Row
 from mica.testing import build
 SqliteCore(Path(sys.argv[1]) / "space.db").close()  # loads what a user without rights may not read
 os.chmod(Path(sys.argv[1]) / "space.db", 0o444)
@@ -516,6 +517,7 @@ import resource, signal, sys
 from pathlib import Path
 from mica.errors import StoreError
 from mica.store.sqlite_core import SqliteCore
+from mica.store.sqlite_file import Row
 from mica.testing import build
 core = SqliteCore(Path(sys.argv[1]))
 core.append([build(1)])
@@ -722,6 +724,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from mica.store.sqlite_core import SqliteCore
+from mica.store.sqlite_file import Row
 from mica.testing import build
 core = SqliteCore(Path(sys.argv[1]))
 number = 0
@@ -763,6 +766,7 @@ REBUILDING = """
 import sys
 from pathlib import Path
 from mica.store.sqlite_core import SqliteCore
+from mica.store.sqlite_file import Row
 SqliteCore(Path(sys.argv[1])).rebuild(on_progress=lambda count: (print(count, flush=True), sys.stdin.readline()))
 """
 
@@ -840,3 +844,22 @@ async def test_a_session_with_many_contexts_answers_as_any_other(
     monkeypatch.setattr(sqlite_query, "RECENT_ROWS", recent)
     assert [await store.events(query) for query in queries] == plain
     await store.close()
+
+
+def test_verifying_reads_the_log_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once to see which events are parents, once for everything else: `mica doctor` waits for it."""
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(n, "mark", {"text": f"word{n}"}) for n in range(1, 30)])
+    read: list[int] = []
+    rows_after = core._rows_after
+
+    def counted(after: int, *, limit: int) -> list[Row]:
+        rows = rows_after(after, limit=limit)
+        read.extend(row[0] for row in rows)
+        return rows
+
+    monkeypatch.setattr(core, "_rows_after", counted)
+
+    assert core.verify() == []
+    assert sorted(read) == sorted([*range(1, 30)] * 2)
+    core.close()

@@ -20,7 +20,7 @@ from mica.crystals import (
     retracted_by,
 )
 from mica.errors import LawBroken
-from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, microseconds, tombstone_of
+from mica.model import CRYSTAL, MARK, PURGED, RETRACTED, Event, EventId, microseconds, tombstone_of
 
 
 class SourceRow(NamedTuple):
@@ -83,12 +83,11 @@ class Derived:
             if told.retracts is not None:
                 self._retract(told.retracts, position)
             return
-        if (fact := fact_of(event)) is None:
-            return
-        if self._named is None or fact.level != OF_MARKS or event.id in self._named:
+        if event.name == MARK and self._named is not None and event.id not in self._named:
+            if event.origin != "recalled":
+                self._unnamed.append(position)
+        elif (fact := fact_of(event)) is not None:
             self._facts[event.id], self._positions[event.id] = fact, position
-        else:
-            self._unnamed.append(position)
 
     def add_stored(self, events: Iterable[Event]) -> None:
         """Apply what events say that were taken when they came. A crystal may have lost what it rested on since."""

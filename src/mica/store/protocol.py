@@ -41,7 +41,7 @@ from mica.model import (
 from mica.store.purging import Purge
 from mica.teachings import PROMOTED, WITHDRAWN, teaching_of, withdrawal_of
 from mica.trails import Lesson, Trail, TrailQuery
-from mica.words import terms, words
+from mica.words import terms, terms_of, words
 
 REPLIES_MAX = 5_000  # of a space: some megabytes; those that nobody asked for lately are asked for again
 LATEST_MARKS = 1_000  # among which the latest are looked for that no crystal covers
@@ -472,8 +472,10 @@ def stale_texts(events: Iterable[Event], lengths: dict[int, int], counts: dict[i
 
 def indexed(event: Event) -> tuple[int | None, dict[str, int]]:
     """What an index should hold of an event: how many words its text has, and how often each term."""
-    text = searchable_text(event)
-    return (None, {}) if text is None else (len(words(text)), dict(Counter(terms(text))))
+    if (text := searchable_text(event)) is None:
+        return None, {}
+    found = words(text)
+    return len(found), dict(Counter(terms_of(found)))
 
 
 def stale_text(event: Event) -> str:

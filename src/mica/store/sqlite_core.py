@@ -49,7 +49,7 @@ from mica.model import (
     utc_now,
 )
 from mica.store import sqlite_crystals, sqlite_query, sqlite_replies, sqlite_texts, sqlite_trails, sqlite_work
-from mica.store.deriving import NAMING, named_by
+from mica.store.deriving import NAMING, Derived, named_by
 from mica.store.encoding import (
     CACHE_ENTRIES_MAX,
     INLINE_BYTES_MAX,
@@ -61,8 +61,8 @@ from mica.store.encoding import (
     remember,
 )
 from mica.store.protocol import (
+    Lineage,
     Sizes,
-    broken_lineage,
     check_content,
     grouped,
     missing_positions,
@@ -78,7 +78,7 @@ from mica.trails import Lesson, Trail, TrailQuery
 
 PATIENCE_S = 60  # eight writers with full syncs wait for seconds, not minutes: longer means that one is stuck
 BURY_BLOCKS = 4  # written anew in one transaction: some 100 ms, as long as a step of ageing
-VERIFY_PASSES = 4  # over the whole log
+VERIFY_PASSES = 2  # over the whole log
 VACUUM_PAGES = 2_000  # given back after a step of ageing, in some 10 ms: more than it frees, so that a backlog goes too
 
 _ORIGIN = {origin: number for number, origin in enumerate(ORIGINS)}
@@ -103,7 +103,7 @@ _BELOW = """WHERE position IN (
         SELECT found FROM below
     )"""
 _OF_KEYS = "WHERE (writer, sequence) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))"
-_POSITION, _TIME, _CONTEXT = itemgetter(0), itemgetter(4, 0), itemgetter(5)
+_POSITION, _TIME, _CONTEXT, _ABOVE = itemgetter(0), itemgetter(4, 0), itemgetter(5), itemgetter(0, 8, 9)
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -215,11 +215,14 @@ class SqliteCore:
 
     def log(self, after: int, *, limit: int) -> list[Event]:
         with self._reading():
-            rows = self._table("WHERE position > ? ORDER BY position LIMIT ?", (after, limit))
-            if self._blocks.is_used:
-                until = rows[-1][0] if rows and len(rows) >= limit else None
-                rows = sorted([*rows, *self._blocks.after(after, until=until, limit=limit)], key=_POSITION)[:limit]
-            return [self._event(row) for row in rows]
+            return [self._event(row) for row in self._rows_after(after, limit=limit)]
+
+    def _rows_after(self, after: int, *, limit: int) -> list[Row]:
+        rows = self._table("WHERE position > ? ORDER BY position LIMIT ?", (after, limit))
+        if self._blocks.is_used:
+            until = rows[-1][0] if rows and len(rows) >= limit else None
+            rows = sorted([*rows, *self._blocks.after(after, until=until, limit=limit)], key=_POSITION)[:limit]
+        return rows
 
     def last_position(self) -> int:
         return int(self._one("SELECT last_position FROM space")[0])
@@ -487,23 +490,32 @@ class SqliteCore:
         problems += self._blocks.problems()
         if problems:
             return problems
-        parents: set[EventId] = set()
+        parents: set[Key] = set()
         missing = self._missing_positions(parents, count)
-        problems += broken_lineage(self._whole_log(count), parents) + missing
-        problems += sqlite_texts.stale(self._connection, self._whole_log(count))
-        named = named_by(self.events(EventQuery(names=NAMING, limit=None)))
-        return problems + sqlite_crystals.broken(self._connection, self._whole_log(count), named)
+        lineage = Lineage({self._words.id(*parent) for parent in parents})
+        said = Derived(named_by(self.events(EventQuery(names=NAMING, limit=None))))
 
-    def _missing_positions(self, parents: set[EventId], count: Callable[[int], None]) -> list[str]:
+        def read() -> Iterator[Event]:
+            for event in self._whole_log(count):
+                lineage.add([event])
+                said.add_stored([event])
+                yield event
+
+        stale = sqlite_texts.stale(self._connection, read())
+        return problems + lineage.broken() + missing + stale + sqlite_crystals.broken(self._connection, said)
+
+    def _missing_positions(self, parents: set[Key], count: Callable[[int], None]) -> list[str]:
         """Gaps in the log: positions are given in order and never taken back. Notes on the way who is a parent."""
         gaps = []
         before = 0
-        for event in self._whole_log(count):
-            if event.parent_id is not None:
-                parents.add(event.parent_id)
-            if event.position != before + 1:
-                gaps.append((before + 1, (event.position or 0) - 1))
-            before = event.position or 0
+        while rows := self._rows_after(before, limit=READ_ROWS):
+            for position, writer, sequence in map(_ABOVE, rows):
+                if writer is not None:
+                    parents.add((writer, sequence))
+                if position != before + 1:
+                    gaps.append((before + 1, position - 1))
+                before = position
+            count(len(rows))
         if before < self.last_position():
             gaps.append((before + 1, self.last_position()))
         return missing_positions(gaps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import apsw
 
@@ -21,7 +21,7 @@ from mica.crystals import (
 from mica.errors import LawBroken
 from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, is_id, microseconds, tombstone_of
 from mica.store import sqlite_texts
-from mica.store.deriving import CrystalRow, Rows, SourceRow, broken_crystals, derived
+from mica.store.deriving import CrystalRow, Derived, Rows, SourceRow, broken_crystals
 from mica.store.protocol import LATEST_MARKS
 from mica.store.sqlite_authority import authority
 from mica.store.sqlite_file import as_json
@@ -218,8 +218,8 @@ def bury(connection: apsw.Connection, positions: str) -> None:
     connection.execute("DELETE FROM crystal_sources WHERE crystal IN (SELECT value FROM json_each(?))", (gone,))
 
 
-def broken(connection: apsw.Connection, log: Iterable[Event], named: Collection[EventId]) -> list[str]:
-    """Where the rows do not hold what the log says, of which crystals and retractions have `named` others."""
+def broken(connection: apsw.Connection, said: Derived) -> list[str]:
+    """Where the rows do not hold what the log says."""
     crystals = connection.execute(
         "SELECT position, level, period, start_at, end_at, tokens, superseded_by FROM crystals"
     )
@@ -230,4 +230,4 @@ def broken(connection: apsw.Connection, log: Iterable[Event], named: Collection[
         [row[0] for row in connection.execute("SELECT retracted FROM retractions")],
         array("q", (row[0] for row in connection.execute("SELECT position FROM texts WHERE is_mark"))),
     )
-    return broken_crystals(derived(log, named), rows)
+    return broken_crystals(said, rows)
