@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import json
+import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 import mica
 from mica import Context, EventQuery, Memory
 from mica.errors import InvalidContext
-from mica.model import ref_of
+from mica.model import FIELDS, ref_of
 from mica.observe.context import BAGGAGE_BYTES_MAX, Here, carrier, environment, received
 from mica.settings import Settings
 from mica.testing.builders import build
@@ -300,6 +301,36 @@ async def test_unusable_context_values_are_named(memory: Memory) -> None:
     ):
         pass
     assert memory.here == Here()
+
+
+class Word(str):
+    """A text that is more than a text."""
+
+
+VALUES = st.sampled_from([None, "one", "two", "three", "\u00e9", Word("one"), "", "\ud800", "x" * 5_000, 1, {"one": 1}])
+
+
+@given(st.lists(st.tuples(*[VALUES] * 5, st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)), max_size=8))
+def test_what_is_known_of_contexts_lets_nothing_else_through(given: list[tuple[Any, ...]]) -> None:
+    """E-19: the same is refused, whatever was accepted before, and what is accepted is text."""
+
+    def plain(value: object) -> object:
+        return "one" if value == "one" else value
+
+    for *fields, labels in given:
+        values = dict(zip(FIELDS, fields, strict=True))
+        texts: dict[str, Any] = {name: plain(value) for name, value in values.items()}
+        ordered: Any = tuple((name, plain(labels[name])) for name in sorted(labels))
+        expected = Context(**texts, labels=ordered)
+        try:
+            expected.check()
+        except InvalidContext as error:
+            with pytest.raises(InvalidContext, match=re.escape(str(error))):
+                Context().with_(labels, **values)
+        else:
+            made = Context().with_(labels, **values)
+            assert made == expected
+            assert Word not in {type(value) for value in (*msgspec.structs.astuple(made), *dict(made.labels).values())}
 
 
 # -- Carriers -------------------------------------------------------------------------------------------------
