@@ -740,7 +740,8 @@ class SqliteCore:
 
     def _table(self, rest: str, bindings: apsw.Bindings = ()) -> list[Row]:
         """Events that are rows."""
-        return list(self._rows(f"SELECT {COLUMNS} FROM events {rest}", bindings))
+        with translated(self._path):
+            return self._connection.execute(f"SELECT {COLUMNS} FROM events {rest}", bindings).fetchall()
 
     def _row_of(self, key: Key | None) -> Row | None:
         """The event of this id, as a row."""
