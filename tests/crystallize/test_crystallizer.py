@@ -18,6 +18,7 @@ from mica.crystallize.mood import blend
 from mica.crystallize.requests import Crystallized, Request
 from mica.crystals import CrystalQuery, Level
 from mica.errors import InvalidEvent, InvalidInput, InvalidSettings, LawBroken, UnknownEvent
+from mica.inject.documents import event_line
 from mica.model import EventQuery, Mark
 from mica.settings import CrystalSettings, Settings
 from mica.store.purging import Found, Selection
@@ -721,6 +722,32 @@ async def test_a_tree_outlives_a_purge_of_one_of_its_marks(memory: mica.Memory, 
     assert set(again.sources) == {ref.id for ref in below[1:]}
     await memory.purge(ids=[ref.id for ref in below[1:]])
     assert await memory.auto_crystallize() == []
+    assert await memory.verify() == []
+
+
+@pytest.mark.parametrize("names", [("log.purged",), ("log.purged", "event.purged")])
+async def test_a_part_of_another_log_keeps_nothing_from_being_crystallized(
+    memory: mica.Memory, home: Settings, clock: HandClock, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """K-53: one that holds the record of a purge, and nothing of the tree that it took."""
+    part = tmp_path / "part.jsonl"
+    async with mica.open(":memory:", settings=home, clock=clock) as other:
+        with other.context(session="s1"):
+            root = other.mark(SAID[0])
+            below = [other.mark(text, parent=root) for text in SAID[1:]]
+        [tree] = await other.crystallize(tree=root.id)
+        await other.purge(ids=[below[0].id])
+        records = await other.events(EventQuery(names=names, limit=None))
+        wanted = [event for event in records if event.name == "log.purged" or event.id == tree.id]
+        part.write_bytes(b"".join(event_line(event) + b"\n" for event in wanted))
+    observe(memory, clock, "s1")
+    assert (await memory.import_log(part)).events == len(names)
+
+    [made] = await memory.crystallize(session="s1")
+    clock.move(days=2)
+
+    assert [crystal.level for crystal in await memory.auto_crystallize()] == ["day"]
+    assert made.period == "session:s1"
     assert await memory.verify() == []
 
 

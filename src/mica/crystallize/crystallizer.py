@@ -52,6 +52,7 @@ from mica.model import (
     EventId,
     EventQuery,
     Mark,
+    is_id,
     is_tombstone,
     make_event,
     mark_of,
@@ -416,9 +417,10 @@ class Crystallizer:
             return []
         due: list[Due] = []
         for each in (await Surviving.of(self._store)).pending:
-            if each.period.startswith(TREE) and (
-                marks := await self._marks_of(EventId(each.period.removeprefix(TREE)))
-            ):
+            root = EventId(each.period.removeprefix(TREE))
+            if not each.period.startswith(TREE) or not is_id(root) or await self._store.event(root) is None:
+                continue  # no tree, or one of another space, from whose log only the record was imported
+            if marks := await self._marks_of(root):
                 due.append(Closing(level="session", period=each.period, sources=marks, label=each.label, survivor=each))
         return due
 
