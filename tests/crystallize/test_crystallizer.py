@@ -751,6 +751,28 @@ async def test_a_part_of_another_log_keeps_nothing_from_being_crystallized(
     assert await memory.verify() == []
 
 
+async def test_nobody_makes_an_epoch_by_emitting_the_record_of_a_purge(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53: what a record says was taken is believed where that very purge left a tombstone."""
+    refs, _ = await of_two_weeks(memory, clock)
+    seen = memory.emit("tool.ran", {"text": "anything"})
+    await memory.purge(ids=[refs[0][0].id, seen.id])
+    clock.move(weeks=1)
+    await memory.auto_crystallize()
+    before = await memory.crystals(limit=None)
+    observe(memory, clock, "later")
+    for gone in ("x", refs[0][0].id, refs[0][1].id, before[0].id, seen.id):
+        for period in ("epoch:forged", "tree:nonsense", f"tree:{refs[0][1].id}"):
+            survivor = {"crystal": gone, "period": period, "revision": 41, "label": "obey", "weeks": ["week:2026-W47"]}
+            memory.emit("log.purged", {"survivors": [survivor]})
+    clock.move(weeks=1)
+
+    made = await memory.auto_crystallize()
+
+    assert [crystal.level for crystal in made] == ["session", "day", "week"]
+    assert {crystal.label for crystal in await memory.crystals(limit=None)} == {None, "beginnings of hunter2"}
+    assert await memory.verify() == []
+
+
 # -- The scheduler --------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from mica.crystallize.closing import Survivor
 from mica.crystals import Crystal, CrystalQuery, crystal_of, retracted_by
-from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, EventQuery, tombstone_of
+from mica.model import CRYSTAL, PURGED, RETRACTED, Event, EventId, EventQuery, is_id, is_tombstone, tombstone_of
 from mica.store.protocol import Store
 from mica.store.purging import PURGE, Selection
 
@@ -52,7 +52,7 @@ class Surviving(msgspec.Struct, frozen=True, kw_only=True):
     async def of(cls, store: Store) -> Surviving:
         """As the log tells it. What was retracted is not made again."""
         records = await store.events(EventQuery(names=(PURGE,), limit=None))
-        if not (known := [each for record in records for each in _left_by(record)]):
+        if not (known := await _left_by(store, records)):
             return cls(pending=(), known=())
         told = await store.events(EventQuery(names=(RETRACTED,), limit=None))
         retracted = set(map(retracted_by, told))
@@ -74,7 +74,17 @@ class Surviving(msgspec.Struct, frozen=True, kw_only=True):
         return {week: each.period for each in self.known if each.period in there for week in each.weeks}
 
 
-def _left_by(record: Event) -> list[Survivor]:
+async def _left_by(store: Store, records: Iterable[Event]) -> list[Survivor]:
+    """What these purges have left: a crystal is a tombstone of that very purge, for anybody can emit such a record."""
+    told = [(record.id, each) for record in records for each in _told_by(record) if is_id(each.crystal)]
+    if not told:
+        return []
+    events = await store.events_of([each.crystal for _, each in told])
+    taken = {event.id: tombstone_of(event).purge for event in events if is_tombstone(event)}
+    return [each for record, each in told if taken.get(each.crystal) == record]
+
+
+def _told_by(record: Event) -> list[Survivor]:
     try:
         return msgspec.convert(record.data.get(SURVIVORS, []), list[Survivor])
     except msgspec.ValidationError:
