@@ -4,14 +4,17 @@ things were then taken back.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import tempfile
+import types
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +42,29 @@ SAYS = (
     "Thirty invoices of {} were sent again with the right total of {}.",
 )
 CONCEPT = "service:app:login"
+SHARED = (type, types.ModuleType, types.FunctionType, types.FrameType)  # what leads to things of the whole process
+
+
+def held_by(owner: object) -> list[str]:
+    """Every text that an object holds in memory, however deep, indexes and caches of its own among it."""
+    texts: list[str] = []
+    seen = {id(owner)}
+    waiting = [owner]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            texts.append(each)
+        elif isinstance(each, bytes):
+            texts.append(each.decode(errors="replace"))
+        elif not isinstance(each, SHARED):
+            found = gc.get_referents(each)
+            if isinstance(each, dict):  # of which the collector leaves out keys that are texts
+                found += each
+            elif isinstance(each, msgspec.Struct):  # which it need not follow
+                found += [getattr(each, name) for name in each.__struct_fields__]
+            waiting += [every for every in found if id(every) not in seen]
+            seen |= set(map(id, found))
+    return texts
 
 
 class Said(NamedTuple):
@@ -79,11 +105,15 @@ class Space:
         self._mark(SAYS[number % 12], self.chosen(number).session, at=self.clock() - timedelta(days=number % 12))
 
     def _mark(self, text: str, session: str, *, parent: mica.Ref | None = None, at: datetime | None = None) -> mica.Ref:
-        own, shared = f"needle{next(self._numbers)}own", f"needle{next(self._numbers)}said"
+        own, shared = f"needle{self._letters()}own", f"needle{self._letters()}said"
         with self.memory.context(session=session, agent="scout"):
             ref = self.memory.mark(text.format(own, shared), parent=parent, at=at)
         self.marks.append(Said(ref, session, own, shared))
         return ref
+
+    def _letters(self) -> str:
+        """A number in letters: with digits an index would hold its parts, and nobody would find the word there."""
+        return str(next(self._numbers)).translate(str.maketrans("0123456789", "bcdfghjkmp"))
 
     async def ticks(self, number: int) -> None:
         self.clock.move(days=number % 10)
@@ -175,6 +205,7 @@ class Space:
         told += map(str, await memory.search("login cookie vault redirect staging helper", limit=200))
         told += [str(await memory.brief("login cookie vault", concept=CONCEPT, budget_tokens=3_000))]
         told += [str(await memory.defrag(CONCEPT))]
+        told += held_by(memory)
         assert [word for word in sorted(self.gone) if any(word in text for text in told)] == []
 
     async def is_as_told(self) -> list[tuple[object, ...]]:

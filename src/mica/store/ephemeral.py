@@ -480,7 +480,10 @@ class EphemeralStore:
             self._by_id[event.id] = self._log[position - 1] = tombstone(event, told)
             self._lengths.pop(position, None)
             for term in terms(searchable_text(event) or ""):
-                self._said[term].pop(position, None)
+                said = self._said.get(term, {})
+                said.pop(position, None)
+                if not said:
+                    self._said.pop(term, None)  # the word itself goes with the last who said it
             self._vectors.pop(position, None)
         self._derived = derived(self._log)
         self._generation += bool(content)
