@@ -405,7 +405,6 @@ import os, sys
 from pathlib import Path
 from mica.errors import StoreError
 from mica.store.sqlite_core import SqliteCore
-from mica.store.sqlite_file import Row
 from mica.testing import build
 SqliteCore(Path(sys.argv[1]) / "space.db").close()  # loads what a user without rights may not read
 os.chmod(Path(sys.argv[1]) / "space.db", 0o444)
@@ -517,7 +516,6 @@ import resource, signal, sys
 from pathlib import Path
 from mica.errors import StoreError
 from mica.store.sqlite_core import SqliteCore
-from mica.store.sqlite_file import Row
 from mica.testing import build
 core = SqliteCore(Path(sys.argv[1]))
 core.append([build(1)])
@@ -724,7 +722,6 @@ KILLED = """
 import sys
 from pathlib import Path
 from mica.store.sqlite_core import SqliteCore
-from mica.store.sqlite_file import Row
 from mica.testing import build
 core = SqliteCore(Path(sys.argv[1]))
 number = 0
@@ -766,7 +763,6 @@ REBUILDING = """
 import sys
 from pathlib import Path
 from mica.store.sqlite_core import SqliteCore
-from mica.store.sqlite_file import Row
 SqliteCore(Path(sys.argv[1])).rebuild(on_progress=lambda count: (print(count, flush=True), sys.stdin.readline()))
 """
 
