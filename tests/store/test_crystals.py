@@ -17,7 +17,7 @@ from mica.inject.documents import event_line
 from mica.model import RETRACTED, EventId, EventQuery
 from mica.settings import Settings
 from mica.store.copying import copy
-from mica.store.deriving import broken_crystals, derived, named_by
+from mica.store.deriving import Derived, broken_crystals, derived, named_by
 from mica.store.ephemeral import EphemeralStore
 from mica.store.postgres import PostgresStore
 from mica.store.protocol import Store
@@ -50,7 +50,8 @@ def test_what_nothing_names_need_not_be_remembered() -> None:
     """A log of a million marks is verified without holding them all."""
     log = [msgspec.structs.replace(event, position=position) for position, event in enumerate(told(), 1)]
 
-    whole, lean = derived(log), derived(log, named := named_by(log))
+    whole, lean = derived(log), Derived(named := named_by(log))
+    lean.add_stored(log)
 
     assert log[2].id not in named
     assert sorted(lean.rows.marks or ()) == sorted(whole.rows.marks or ()) == [1, 2, 3, 6]

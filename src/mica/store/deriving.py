@@ -169,9 +169,9 @@ class Derived:
         ]
 
 
-def derived(log: Iterable[Event], named: Collection[EventId] | None = None) -> Derived:
-    """What a whole log says; with what `named_by` finds in it, a long one in little memory."""
-    found = Derived(named)
+def derived(log: Iterable[Event]) -> Derived:
+    """What a whole log says."""
+    found = Derived()
     found.add_stored(log)
     return found
 

@@ -411,9 +411,9 @@ def grouped(origins: Iterable[int], pairs: Iterable[tuple[int, int]]) -> dict[in
     return {origin: frozenset(positions) for origin, positions in found.items()}
 
 
-def broken_lineage(events: Iterable[Event], parents: Collection[str] | None = None) -> list[str]:
+def broken_lineage(events: Iterable[Event]) -> list[str]:
     """One sentence for every event whose parent is missing or does not fit."""
-    lineage = Lineage(parents)
+    lineage = Lineage()
     lineage.add(events)
     return lineage.broken()
 
