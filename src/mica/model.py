@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Annotated, Literal, NewType, TypeAlias, TypeVar, cast
+from typing import Annotated, Literal, NewType, TypeAlias, cast
 
 import msgspec
 
@@ -27,7 +27,6 @@ WriterId = NewType("WriterId", str)
 Origin = Literal["user", "agent", "tool", "recalled", "imported"]  # who said it; recalled text is never evidence
 ORIGINS: tuple[Origin, ...] = ("user", "agent", "tool", "recalled", "imported")
 Clock: TypeAlias = Callable[[], datetime]
-_T = TypeVar("_T")
 
 MARK = "mark"
 REFUSED = "event.refused"  # stands in place of an event that could not be stored as it was
@@ -38,7 +37,8 @@ EPOCH_OPENED = "epoch.opened"  # says that a mark is a milestone, where it is fo
 MILESTONE = "milestone"  # the tag that ends an epoch and opens the next
 PURGED = "event.purged"  # stands in place of an event whose content was purged
 NAME_CHARACTERS_MAX = 200  # a name is a word for a kind of event; longer ones are data in the wrong place
-KNOWN_MAX = 1_024  # remembered as checked: who works at the same time
+KNOWN_MAX = 4_096  # labels and fields remembered as checked,
+KNOWN_BYTES_MAX = 512  # of contexts up to this size: two megabytes in all
 LABEL_CHARACTERS_MAX = 4_096  # a context is shared by many events and carried in headers; texts belong in events
 REASON_CHARACTERS_MAX = 200  # of a purge: it stands in every tombstone
 DEPTH_MAX = 1_000_000  # of a chain; a deeper one is a loop or an attack
@@ -184,13 +184,20 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return _checked(pairs, (session, agent, user, task, correlation))
 
 
+def _as_text(value: object) -> str:
+    """A text that is more than a text, as text."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"a {type(value).__name__} is no text")
+
+
 FIELDS = ("session", "agent", "user", "task", "correlation")
 EMPTY = Context()
 # What was checked before: of a new context, all but its correlation is known.
 _Pairs: TypeAlias = tuple[tuple[str, str], ...]
 _known_labels: dict[_Pairs, _Pairs] = {}  # as they were given: in order
 _known_values: dict[str | None, str | None] = {}  # itself, as plain text
-_encode_context = msgspec.msgpack.Encoder().encode
+_encode_context = msgspec.msgpack.Encoder(enc_hook=_as_text).encode
 _decode_context = msgspec.msgpack.Decoder(Context).decode
 
 
@@ -200,27 +207,29 @@ def _context_id(context: Context) -> ContextId:
 
 
 def _checked(labels: _Pairs, fields: tuple[str | None, ...]) -> Context:
-    """A context of these labels and fields. Raises InvalidContext on a bad value."""
-    texts = [_plain(value) for value in fields]
-    ordered = tuple(sorted((_plain(name), _plain(value)) for name, value in labels))
-    context = Context(**dict(zip(FIELDS, texts, strict=True)), labels=ordered)
-    context.check()
-    if max(len(_known_labels), len(_known_values)) > KNOWN_MAX:
-        _known_labels.clear()
-        _known_values.clear()
-    _known_labels[labels] = ordered
-    _known_values.update(zip(texts[:-1], texts[:-1], strict=True))
+    """A context of these labels and fields, as plain text. Raises InvalidContext on a bad value."""
+    session, agent, user, task, correlation = fields
+    given = Context(
+        session=session, agent=agent, user=user, task=task, correlation=correlation, labels=tuple(sorted(labels))
+    )
+    try:
+        encoded = _encode_context(given)
+        context = _decode_context(encoded)
+    except (TypeError, ValueError):
+        given.check()  # says what is wrong
+        raise
+    if len(encoded) <= KNOWN_BYTES_MAX:
+        if max(len(_known_labels), len(_known_values)) > KNOWN_MAX:
+            _known_labels.clear()
+            _known_values.clear()
+        _known_labels[labels] = context.labels
+        _known_values.update({session: context.session, agent: context.agent, user: context.user, task: context.task})
     return context
 
 
 def _is_plain(value: object) -> bool:
     """Whether this is a label, by the quickest look at it; others may be one, too."""
     return type(value) is str and 0 < len(value) <= LABEL_CHARACTERS_MAX and value.isascii()
-
-
-def _plain(value: _T) -> _T:
-    """A text that is more than a text, as a member of an enumeration is, as text."""
-    return cast(_T, str.__str__(value)) if isinstance(value, str) else value
 
 
 def _check_label(name: str, value: object) -> None:
