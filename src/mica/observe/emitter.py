@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from mmap import mmap
 from time import monotonic, sleep, time_ns
@@ -61,6 +62,7 @@ NAMES_MAX = 10_000  # remembered as checked; a name is a kind of event, there ar
 LARGE_BYTES = 2**20  # such data is written as JSON: who emits it pays for that, not everybody while the fold reads it
 LOCK_PATIENCE_S = 1.0  # a token is away for a microsecond, or for the making of a segment
 LOCK_RETRY_S = 0.0001
+LOCK_LOOKS = 5  # before it is taken for lost
 FLOAT, HUGE, MINUS_HUGE = 0xCB, 0x7F, 0xFF  # MessagePack's mark of a float, and how one goes on that is not finite
 NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search  # a float that JSON cannot hold, or bytes that look so
 RESERVED = (PURGED, REFUSED)
@@ -158,6 +160,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
     """The emitter of one writer."""
     tokens = [bytearray()]  # who has the token writes: a list is the cheapest lock there is. It is the buffer for the
     # frame that is being written, too: one used again is a quarter cheaper
+    finding = threading.Lock()  # held by who looks for a lost token
     writer = journal.writer
     scopes: dict[Context, int] = {}  # their numbers in the segment, shifted
     scoped: tuple[Context | None, int] = None, 0  # the last of them
@@ -187,10 +190,14 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         try:
             body = tokens.pop()
         except IndexError:
-            if slow.waited():
-                another = journal.within()
-                return another.emit(name, data, parent=parent, context=context, origin=origin, error=error, at=at)
-            body = bytearray()
+            taken: bytearray | None = None
+            while taken is None:
+                if slow.waited():
+                    another = journal.within()
+                    return another.emit(name, data, parent=parent, context=context, origin=origin, error=error, at=at)
+                with suppress(IndexError):  # another was quicker
+                    taken = tokens.pop()
+            body = taken
         try:
             try:
                 block, above, scope, lineage, descent = place
@@ -345,30 +352,39 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             position = word & END_MASK
 
     def waited() -> bool:
-        """Wait for the token. True inside of `emit` itself, as a signal handler is: nothing comes of waiting.
+        """Wait until there is a token. True inside of `emit` itself, as a signal handler is: waiting leads nowhere.
 
         Also inside of one that waits, or has just been given the token: what interrupts it must not wait for it.
         """
         if any(frame.f_code in writing for frame in callers(sys._getframe(2))):
             return True
-        me, until = threading.get_ident(), monotonic() + LOCK_PATIENCE_S
-        while True:
-            try:
-                tokens.pop()
-            except IndexError:
-                sleep(LOCK_RETRY_S)
-            else:
-                return False
+        until = monotonic() + LOCK_PATIENCE_S
+        while not tokens:
+            sleep(LOCK_RETRY_S)
             if monotonic() > until:
                 until += LOCK_PATIENCE_S
-                others = [frame for thread, frame in sys._current_frames().items() if thread != me]
-                if not any(has_token(frame) for frame in others):
-                    # An interrupt hit between taking the token and using it: nobody has it. Or another who waited
-                    # has found that out, and given back the one that it took: there is one, not one for each.
-                    tokens.clear()
-                    return False
+                find()
+        return False
 
-    def has_token(frame: FrameType) -> bool:
+    def find() -> None:
+        """Make a new token when an interrupt hit between taking it and using it: one, however many wait for it."""
+        with finding:
+            for _ in range(LOCK_LOOKS):
+                sleep(LOCK_RETRY_S)
+                if not is_lost():
+                    return
+            tokens.append(bytearray())
+
+    def is_lost() -> bool:
+        """Whether nobody has the token. It is taken and given back in `emit` and `seal` alone: there one sees who has.
+
+        It may be handed on while one looks, though: what is lost is so at every look.
+        """
+        me = threading.get_ident()
+        others = [frame for thread, frame in sys._current_frames().items() if thread != me]
+        return not tokens and not any(map(may_have_token, others)) and not tokens
+
+    def may_have_token(frame: FrameType) -> bool:
         """Whether another thread with this frame may have it: it is in `emit` or `seal`, and does not wait."""
         for caller in callers(frame):
             if caller.f_code is waited.__code__:
@@ -378,8 +394,22 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         return False
 
     def restart() -> None:
-        nonlocal tokens, writer, place, scoped, segment, area, spine, position, limit, ready, index, capacity, base
-        tokens = [bytearray()]
+        nonlocal \
+            tokens, \
+            finding, \
+            writer, \
+            place, \
+            scoped, \
+            segment, \
+            area, \
+            spine, \
+            position, \
+            limit, \
+            ready, \
+            index, \
+            capacity, \
+            base
+        tokens, finding = [bytearray()], threading.Lock()
         writer = journal.writer
         scoped, place = (None, 0), NOWHERE
         segment, area, spine = None, bytearray(), []
@@ -387,11 +417,12 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
 
     def seal() -> None:
         nonlocal segment, area, spine, capacity
-        try:
-            body = tokens.pop()
-        except IndexError:
-            waited()
-            body = bytearray()
+        body: bytearray | None = None
+        while body is None:
+            with suppress(IndexError):
+                body = tokens.pop()
+            if body is None and waited():
+                return  # what is being written goes on in its segment
         try:
             if index:
                 segment, area, spine, capacity = None, bytearray(), [], index  # it looks full: the next event rolls
