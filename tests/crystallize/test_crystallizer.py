@@ -725,6 +725,26 @@ async def test_a_tree_outlives_a_purge_of_one_of_its_marks(memory: mica.Memory, 
     assert await memory.verify() == []
 
 
+@pytest.mark.parametrize("label", ["mine", None])
+async def test_a_tree_that_is_asked_for_again_takes_the_place_of_what_a_purge_left(
+    memory: mica.Memory, clock: HandClock, label: str | None
+) -> None:
+    """K-53: no two crystals stand over the same marks."""
+    with memory.context(session="s1"):
+        root = memory.mark(SAID[0])
+        below = [memory.mark(text, parent=root) for text in SAID[1:]]
+    [tree] = await memory.crystallize(tree=root.id, label="theirs")
+    await memory.purge(ids=[below[0].id])
+
+    [again] = await memory.crystallize(tree=root.id, label=label)
+
+    assert (again.revision, again.supersedes, again.label) == (2, (tree.id,), label or "theirs")
+    clock.move(minutes=1)
+    assert await memory.auto_crystallize() == []
+    assert await memory.crystals(limit=None) == [again]
+    assert await memory.verify() == []
+
+
 @pytest.mark.parametrize("names", [("log.purged",), ("log.purged", "event.purged")])
 async def test_a_part_of_another_log_keeps_nothing_from_being_crystallized(
     memory: mica.Memory, home: Settings, clock: HandClock, tmp_path: Path, names: tuple[str, ...]

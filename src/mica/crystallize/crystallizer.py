@@ -437,9 +437,18 @@ class Crystallizer:
             raise InvalidInput(f"there is no mark at or below {root}; a tree is crystallized from its marks")
         period = f"{TREE}{root}"
         before = await self._store.crystals(CrystalQuery(period=period))
-        closing = Closing(level="session", period=period, sources=marks, supersedes=tuple(before), label=request.label)
         if before and before[-1].sources == tuple(mark.id for mark in marks):
             return Crystallized()
+        pending = (await Surviving.of(self._store)).pending
+        survivor = next((each for each in pending if each.period == period), None)
+        closing = Closing(
+            level="session",
+            period=period,
+            sources=marks,
+            supersedes=tuple(before),
+            label=request.label or (survivor.label if survivor else None),
+            survivor=survivor,
+        )
         crystal = await self._close(closing, request, context)
         if isinstance(crystal, Waiting):
             return Crystallized(waiting=(crystal,))
