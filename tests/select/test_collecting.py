@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -30,6 +31,8 @@ SOON_S = 0.25  # a deadline that only a hung source misses
 class Told:
     """A source that says what it is told to say."""
 
+    limit_s = math.inf
+
     def __init__(self, name: str = "app", value: Value = 8080, **declared: object) -> None:
         self.declared = Declared(**({"name": name, "rank": 10} | declared))  # type: ignore[arg-type]  # a test's own
         self.value = value
@@ -53,6 +56,17 @@ class Told:
 def fragment(value: Value, *, at: datetime, key: str = "port", text: str | None = None) -> Fragment:
     said = f"the port is {value}" if text is None else text
     return Fragment(key=key, text=said, value=value, confidence=0.8, at=at, source="?", locator="row 1")
+
+
+class Slow(Told):
+    """A source that takes longer than it is given when nobody waits."""
+
+    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
+        loop = asyncio.get_running_loop()
+        later = loop.create_future()
+        loop.call_later(5 * collecting.PATIENCE_S, later.set_result, None)
+        await later
+        return await super().fragments(concept, now=now)
 
 
 class Shaped(Told):
@@ -249,20 +263,62 @@ async def test_a_source_may_take_as_long_as_somebody_waits(
     """C-09: the deadline of whoever asks is the limit; what a source is given beyond it is for the next question."""
     monkeypatch.setattr(collecting, "PATIENCE_S", 0.01)
 
-    class Slow(Told):
-        async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
-            loop = asyncio.get_running_loop()
-            later = loop.create_future()
-            loop.call_later(5 * collecting.PATIENCE_S, later.set_result, None)
-            await later
-            return await super().fragments(concept, now=now)
-
     async with mica.open(":memory:", settings=home, clock=clock) as memory:
         memory.sources.add(Slow("app"))
         answer = await memory.defrag(CONCEPT)
 
     assert answer.missing == {}
     assert [each.value for each in answer.fragments] == [8080]
+
+
+@pytest.mark.parametrize("late_max", [0, collecting.LATE_MAX])
+async def test_who_joins_a_question_under_way_waits_as_long_as_it_likes(
+    home: Settings, clock: HandClock, monkeypatch: pytest.MonkeyPatch, late_max: int
+) -> None:
+    """C-09: the limit of whoever asked first is not that of the others, nor is its leaving."""
+    monkeypatch.setattr(collecting, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(collecting, "LATE_MAX", late_max)
+    app = Slow("app")
+
+    async with mica.open(":memory:", settings=home, clock=clock) as memory:
+        memory.sources.add(app)
+        _, patient = await asyncio.gather(
+            memory.defrag(CONCEPT, deadline_s=0.02), memory.defrag(CONCEPT, deadline_s=60)
+        )
+
+    assert patient.missing == {}
+    assert [each.value for each in patient.fragments] == [8080]
+    assert len(app.asked) == 1
+
+
+@pytest.mark.parametrize("limit_s", [math.inf, 300.0])
+async def test_a_question_that_nobody_waits_for_ends_soon(
+    home: Settings, monkeypatch: pytest.MonkeyPatch, limit_s: float
+) -> None:
+    """C-09: whatever time whoever asked it would have had, and whatever limit its source has."""
+    monkeypatch.setattr(collecting, "PATIENCE_S", 0.01)
+    ended = asyncio.Event()
+
+    class Hung(Told):
+        async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
+            try:
+                return await super().fragments(concept, now=now)
+            finally:
+                ended.set()
+
+    hung = Hung("hung")
+    hung.limit_s = limit_s
+    hung.gate.clear()
+    async with mica.open(":memory:", settings=home) as memory:
+        memory.sources.add(hung)
+        asking = asyncio.ensure_future(memory.defrag(CONCEPT, deadline_s=600))
+        while not hung.asked:
+            await asyncio.sleep(0)
+
+        asking.cancel()
+
+        async with asyncio.timeout(60):
+            await ended.wait()
 
 
 async def test_a_source_speaks_in_its_own_name_without_secrets_and_not_without_end(

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import nullcontext, suppress
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -56,6 +57,47 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     degraded: tuple[Degraded, ...] = ()
 
 
+class Flight:
+    """A question to a source. It may take as long as the most patient of those who wait, or PATIENCE_S."""
+
+    def __init__(self, asking: Callable[[Flight], Coroutine[object, object, Kept]], *, tick: int) -> None:
+        self.tick = tick
+        self.waiting = 0
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._until = self._began + PATIENCE_S
+        self._timeout: asyncio.Timeout | None = None
+        self.task = asyncio.ensure_future(asking(self))
+
+    @property
+    def is_expired(self) -> bool:
+        return self._timeout is not None and self._timeout.expired()
+
+    @property
+    def limit_s(self) -> float:
+        return self._until - self._began
+
+    def limited(self) -> asyncio.Timeout:
+        """What ends with the time of this flight, though that changes meanwhile."""
+        self._timeout = asyncio.timeout_at(self._until)
+        return self._timeout
+
+    def join(self, wait_s: float) -> None:
+        self.waiting += 1
+        self._end_at(max(self._until, self._loop.time() + wait_s))
+
+    def leave(self) -> None:
+        self.waiting -= 1
+        if not self.waiting:
+            self._end_at(min(self._until, self._loop.time() + PATIENCE_S))
+
+    def _end_at(self, until: float) -> None:
+        self._until = until
+        if self._timeout is not None:
+            with suppress(RuntimeError):  # it is over
+                self._timeout.reschedule(until)
+
+
 class Collecting:
     """The sources of a space, and what is known of each."""
 
@@ -70,9 +112,9 @@ class Collecting:
             str, Callable[[Concept], Awaitable[str]]
         ] = {}  # of those that can tell what they would read
         self._breakers: dict[str, Breaker] = {}
-        self._flights: dict[tuple[str, Concept], tuple[asyncio.Task[Kept], int]] = {}  # the latest, with its tick
-        self._flying: set[asyncio.Task[Kept]] = set()
-        self._late: set[asyncio.Task[Kept]] = set()
+        self._flights: dict[tuple[str, Concept], Flight] = {}  # the latest of each
+        self._flying: set[Flight] = set()
+        self._late: set[Flight] = set()  # those that nobody waits for
         self._of_store = Breaker(time.monotonic)
 
     @property
@@ -117,7 +159,7 @@ class Collecting:
         kept = await self._known(wanted, concept, now=now, within_s=window_s * STORE_SHARE, missing=missing)
         wanted |= _wanted(sources, concept)  # others may have recorded what there was none of
         cached = tuple(sorted(kept))
-        waiting: dict[str, asyncio.Task[Kept]] = {}
+        waiting: dict[str, Flight] = {}
         refused: dict[str, str] = {}
         for name, declared in wanted.items():
             if name in kept:
@@ -128,7 +170,7 @@ class Collecting:
             elif (flight := self._flight(declared, concept)) is not None and not self._breakers[name].is_open:
                 waiting[name] = flight
             elif self._breakers[name].allows():
-                waiting[name] = flight or self._fly(sources[name], concept, wait_s=window_s)
+                waiting[name] = flight or self._fly(sources[name], concept)
             else:
                 refused[name] = self._breakers[name].told()
         late = await self._landed(waiting, wanted, began=began, window_s=window_s)
@@ -136,8 +178,8 @@ class Collecting:
         for name, flight in waiting.items():
             if name in late:
                 continue
-            if (error := _error(flight)) is None:
-                kept[name] = flight.result()
+            if (error := _error(flight.task)) is None:
+                kept[name] = flight.task.result()
             else:
                 refused[name] = error
         degraded = []
@@ -226,7 +268,7 @@ class Collecting:
 
     async def _landed(
         self,
-        waiting: Mapping[str, asyncio.Task[Kept]],
+        waiting: Mapping[str, Flight],
         wanted: Mapping[str, Declared],
         *,
         began: float,
@@ -235,73 +277,81 @@ class Collecting:
         """Wait for each until its share of the time is over; those that were late, with the reason."""
         loop = asyncio.get_running_loop()
         late: dict[str, str] = {}
-        for share in sorted({wanted[name].time_share for name in waiting}):
-            pending = [flight for name, flight in waiting.items() if not flight.done() and name not in late]
-            if not pending:
-                break
-            await asyncio.wait(pending, timeout=max(0.0, began + window_s * share - loop.time()))
-            for name, flight in waiting.items():
-                if wanted[name].time_share == share and not flight.done():
-                    late[name] = f"no answer within {window_s * share * 1000:.0f} ms"
+        for flight in waiting.values():
+            flight.join(window_s)
+            self._late.discard(flight)
+        try:
+            for share in sorted({wanted[name].time_share for name in waiting}):
+                pending = [each.task for name, each in waiting.items() if not each.task.done() and name not in late]
+                if not pending:
+                    break
+                await asyncio.wait(pending, timeout=max(0.0, began + window_s * share - loop.time()))
+                for name, flight in waiting.items():
+                    if wanted[name].time_share == share and not flight.task.done():
+                        late[name] = f"no answer within {window_s * share * 1000:.0f} ms"
+        finally:
+            for flight in waiting.values():
+                flight.leave()
+                self._let_go(flight)
         for name, reason in late.items():
             self._breakers[name].failed(reason)
-            if waiting[name].done() or waiting[name] in self._late:
-                continue
-            if len(self._late) >= LATE_MAX:
-                waiting[name].cancel()
-            else:
-                self._goes_on(waiting[name])
         return late
 
-    def _goes_on(self, flight: asyncio.Task[Kept]) -> None:
-        self._late.add(flight)
-        flight.add_done_callback(self._late.discard)
+    def _let_go(self, flight: Flight) -> None:
+        """Let it go on though nobody waits for it, unless too many do."""
+        if flight.waiting or flight.task.done():
+            return
+        if len(self._late) >= LATE_MAX:
+            flight.task.cancel()
+        else:
+            self._late.add(flight)
 
-    def _flight(self, declared: Declared, concept: Concept) -> asyncio.Task[Kept] | None:
-        """Who asks the same already; None where something happened since that its answer may not know of (K-24)."""
-        flight, tick = self._flights.get((declared.name, concept), (None, 0))
-        return None if flight is None or self._replies.is_changed(declared, concept, since=tick) else flight
+    def _flight(self, declared: Declared, concept: Concept) -> Flight | None:
+        """Who asks the same already; None where its time is over, or something happened since that its answer may not
+        know of (K-24).
+        """
+        flight = self._flights.get((declared.name, concept))
+        if flight is None or flight.is_expired or self._replies.is_changed(declared, concept, since=flight.tick):
+            return None
+        return flight
 
     def _ask_ahead(self, source: FragmentSource, concept: Concept) -> None:
         """Ask before the reply is too old, while nobody waits."""
         name = source.declared.name
         is_room = len(self._late) < LATE_MAX
         if self._flight(source.declared, concept) is None and is_room and self._breakers[name].allows():
-            self._goes_on(self._fly(source, concept))
+            self._let_go(self._fly(source, concept))
 
-    def _fly(self, source: FragmentSource, concept: Concept, *, wait_s: float = 0.0) -> asyncio.Task[Kept]:
-        """Ask, for as long as somebody waits or longer."""
+    def _fly(self, source: FragmentSource, concept: Concept) -> Flight:
         name = source.declared.name
-        flight = asyncio.ensure_future(self._ask(source, concept, limit_s=max(wait_s, PATIENCE_S)))
-        mine = self._flights[name, concept] = flight, self._changes.tick
+        flight = Flight(partial(self._ask, source, concept), tick=self._changes.tick)
+        self._flights[name, concept] = flight
         self._flying.add(flight)
 
         def landed(task: asyncio.Task[Kept]) -> None:
-            self._flying.discard(task)
-            if self._flights.get((name, concept)) is mine:
+            self._flying.discard(flight)
+            self._late.discard(flight)
+            if self._flights.get((name, concept)) is flight:
                 del self._flights[name, concept]
             if not task.cancelled():
                 task.exception()  # told to whoever waits
 
-        flight.add_done_callback(landed)
+        flight.task.add_done_callback(landed)
         return flight
 
-    async def _ask(self, source: FragmentSource, concept: Concept, *, limit_s: float) -> Kept:
+    async def _ask(self, source: FragmentSource, concept: Concept, flight: Flight) -> Kept:
         name = source.declared.name
         breaker = self._breakers[name]
         at, tick, position = self._clock(), self._changes.tick, self._changes.position
         generation = self._store.generation
         version_of = self._versions.get(name)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + limit_s
         try:
-            async with asyncio.timeout_at(until) if version_of or _may_be_late(source, limit_s) else UNLIMITED:
+            async with flight.limited() if version_of or _may_be_late(source) else UNLIMITED:
                 version = "" if version_of is None else await version_of(concept)  # before: what changes then is old
                 said = await source.fragments(concept, now=at)
-            checked = await self._checked(source.declared, said, until=until)
+            checked = await self._checked(source.declared, said, flight)
         except TimeoutError as error:
-            is_ours = loop.time() >= until
-            reason = f"no answer within {limit_s:.0f} s" if is_ours else _told(error)
+            reason = f"no answer within {flight.limit_s:.0f} s" if flight.is_expired else _told(error)
             breaker.failed(reason)
             raise SourceFailed(name, reason) from error
         except asyncio.CancelledError:
@@ -328,7 +378,7 @@ class Collecting:
             self._replies.keep(source.declared, concept, kept)
         return kept
 
-    async def _checked(self, declared: Declared, said: object, *, until: float) -> Checked:
+    async def _checked(self, declared: Declared, said: object, flight: Flight) -> Checked:
         """What a source said, if it is what sources say. Raises SourceFailed, or what its own iterator raises.
 
         Raises TimeoutError when that takes too long: a source that limits itself limits nothing but its answering.
@@ -338,16 +388,16 @@ class Collecting:
             checked = _checked(declared, said)
             if checked.characters <= CHARACTERS_AT_ONCE:
                 return _redacted(checked)
-        async with asyncio.timeout_at(until):  # it might block, or take long
+        async with flight.limited():  # it might block, or take long
             return await self._pool.run(declared.name, lambda: _redacted(checked or _checked(declared, said)))
 
     async def close(self) -> None:
         """Stop waiting for anybody. The sources are their owner's to close."""
-        flights = list(self._flying)
-        for flight in flights:
-            flight.cancel()
-        if flights:
-            await asyncio.wait(flights, timeout=PATIENCE_S)
+        asking = [flight.task for flight in self._flying]
+        for task in asking:
+            task.cancel()
+        if asking:
+            await asyncio.wait(asking, timeout=PATIENCE_S)
         self._pool.close()
 
 
@@ -383,9 +433,9 @@ class Checked(NamedTuple):
     cut: str
 
 
-def _may_be_late(source: FragmentSource, limit_s: float) -> bool:
-    """Whether a source may go on for longer than this: those that are declared have a limit of their own."""
-    return not getattr(source, "limit_s", math.inf) <= limit_s
+def _may_be_late(source: FragmentSource) -> bool:
+    """Whether a source may go on when nobody waits any more: those that are declared have a limit of their own."""
+    return not getattr(source, "limit_s", math.inf) <= PATIENCE_S
 
 
 def _checked(declared: Declared, said: object) -> Checked:
@@ -442,9 +492,9 @@ def _result(look: asyncio.Future[str]) -> str | None:
     return look.result() if look.done() and not look.cancelled() and look.exception() is None else None
 
 
-def _error(flight: asyncio.Task[Kept]) -> str | None:
+def _error(task: asyncio.Task[Kept]) -> str | None:
     """Why an answer that was waited for is none."""
-    if flight.cancelled():
+    if task.cancelled():
         return "it was cancelled"
-    error = flight.exception()
+    error = task.exception()
     return None if error is None else _told(error)
