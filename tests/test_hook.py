@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.hooks import PATIENT_HOOK, PROGRAM, limit_cpu
+from tests.hooks import INSTALLED_HOOK, PATIENT_HOOK, PROGRAM, in_time, limit_cpu
 
 from mica import hook
 from mica.observe.launcher import write_launcher
@@ -32,6 +32,7 @@ class Agent:
         self.home = folder / "home"
         self.data = self.home / ".local" / "share" / "mica"
         self.project = folder / "shop"
+        self.program: tuple[str, ...] = PATIENT_HOOK
         (self.project / ".git").mkdir(parents=True)
         self.home.mkdir()
         self.spools = Spools(hooks_folder(space_of(self.project, home=self.data).file))
@@ -44,7 +45,7 @@ class Agent:
         variables: dict[str, str] | None = None,
     ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            [*PATIENT_HOOK, *words],
+            [*self.program, *words],
             input=stdin,
             capture_output=True,
             env={"HOME": str(self.home), "CLAUDE_CODE_MESSAGING_TOKEN": SECRET, **(variables or {})},
@@ -304,7 +305,7 @@ def test_a_client_that_never_closes_its_end_does_not_hold_it(agent: Agent) -> No
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(PROGRAM), "claude", "Stop"],
+            [*INSTALLED_HOOK, "claude", "Stop"],
             stdin=reading,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -664,6 +665,22 @@ def test_a_read_of_lines_that_were_shown_and_have_not_changed_is_refused(gated: 
     assert refused["permissionDecision"] == "deny"
     assert "Lines 12-16" in refused["permissionDecisionReason"]
     assert len(gated.lines()) == 1
+
+
+@pytest.mark.parametrize("is_launched", [False, True], ids=["file", "launcher"])
+def test_as_it_is_installed_it_observes_answers_and_refuses(gated: Agent, tmp_path: Path, is_launched: bool) -> None:
+    """A-01, A-18, A-39: with its own time limit, and with no line of these tests in its process."""
+    gated.spools.answer(hook.SESSION_ANSWER, SessionAnswer(text=TEXT))
+    gated.program = (str(write_launcher(tmp_path / "bin")),) if is_launched else INSTALLED_HOOK
+
+    refused = in_time(lambda: _read(gated, "PreToolUse", offset=12, limit=5), gated.reasons)
+    observed = in_time(lambda: gated.tell("claude", "Stop"), gated.reasons)
+    answered = in_time(lambda: gated.tell("opencode", "session"), gated.reasons)
+
+    assert json.loads(refused)[SPECIFIC]["permissionDecision"] == "deny"
+    assert silent(observed)
+    assert [line["event"] for line in gated.lines()][1:2] == ["Stop"]
+    assert answered.stdout.decode() == TEXT
 
 
 def test_a_read_that_shows_anything_new_goes_on(gated: Agent) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.hooks import PATIENT_HOOK
+from tests.hooks import INSTALLED_HOOK, PATIENT_HOOK, in_time
 
 import mica
 from mica import hook
@@ -53,6 +53,7 @@ class Shop:
     def __init__(self, folder: Path) -> None:
         self.home = folder / "data"
         self.root = folder / "shop"
+        self.program: tuple[str, ...] = PATIENT_HOOK
         for path, text in FILES.items():
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text, encoding="utf-8")
@@ -108,7 +109,7 @@ class Shop:
     ) -> subprocess.CompletedProcess[bytes]:
         told = {"session_id": session, "cwd": str(self.root / directory), "hook_event_name": event}
         return subprocess.run(
-            [*PATIENT_HOOK, "claude", event],
+            [*self.program, "claude", event],
             input=json.dumps({**told, **more}).encode(),
             capture_output=True,
             env={"HOME": str(self.home), "MICA_HOME": str(self.home)},
@@ -143,6 +144,18 @@ async def test_a_hook_says_what_navigate_answers(shop: Shop, memory: mica.Memory
     assert any(place.lines for place in listed(places))
     assert memory.spools is not None
     assert memory.spools.failures() == []
+
+
+async def test_the_program_as_it_is_installed_answers_a_prompt(shop: Shop, memory: mica.Memory) -> None:
+    """A-18, A-42: with its own time limit, and with no line of these tests in its process."""
+    places = await memory.navigate(PROMPT, session="s0", root=shop.root)
+    spools = memory.spools
+    assert spools is not None
+    shop.program = INSTALLED_HOOK
+
+    said = in_time(lambda: shop.said(PROMPT), lambda: [failure.reason for failure in spools.failures()])
+
+    assert said == offer(listed(places))
 
 
 async def test_what_a_session_did_just_now_counts_at_its_next_prompt(shop: Shop, memory: mica.Memory) -> None:
