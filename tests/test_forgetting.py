@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mica
+from mica.crystallize.surviving import Surviving
 from mica.crystals import LEVELS
 from mica.errors import InvalidInput, LawBroken
 from mica.inject.documents import event_line
@@ -214,6 +215,7 @@ class Space:
             self.clock.move(days=8)
             await self.memory.tick()
         await self.is_lawful()
+        assert (await Surviving.of(self.memory._store)).pending == ()
         crystals = await self.memory.crystals(limit=None)
         for crystal in crystals:
             assert self.retracted.isdisjoint(crystal.sources)

@@ -725,6 +725,47 @@ async def test_a_tree_outlives_a_purge_of_one_of_its_marks(memory: mica.Memory, 
     assert await memory.verify() == []
 
 
+@pytest.mark.parametrize("auto", [True, False])
+async def test_what_a_purge_leaves_nothing_of_ends_with_a_retraction(
+    memory: mica.Memory, clock: HandClock, auto: bool
+) -> None:
+    """K-53: an epoch and a tree; what is marked later in the same weeks is none of theirs."""
+    memory._settings = msgspec.structs.replace(memory._settings, crystals=CrystalSettings(auto=auto))
+    refs, epoch = await of_two_weeks(memory, clock)
+    [tree] = await memory.crystallize(tree=refs[0][0].id)
+
+    await memory.purge(ids=[ref.id for ref in refs[0]])
+    assert await retractions(memory) == ([tree.id] if auto else [])
+    clock.move(days=1)
+    await memory.auto_crystallize()  # the second week is not over, and may be what is left of the epoch
+    assert await retractions(memory) == [tree.id]
+    clock.move(weeks=1)
+    await memory.auto_crystallize()
+    [again] = await memory.crystals(level="epoch")
+    assert (again.label, again.revision) == (epoch.label, 2)
+    await memory.purge(ids=[ref.id for ref in refs[1]])
+    assert await retractions(memory) == ([tree.id, again.id] if auto else [tree.id])
+    assert await memory.auto_crystallize() == []
+    assert await retractions(memory) == [tree.id, again.id]
+    for day, says in ((0, SAID), (1, OTHER), (7, SAID), (8, OTHER)):
+        with memory.context(session=f"late {day}"):
+            for text in says:
+                memory.mark(text, at=MONDAY + timedelta(days=day))
+    await memory.crystallize(level="epoch", label="another")
+
+    [other] = await memory.crystals(level="epoch")
+    assert (other.label, other.revision, other.supersedes) == ("another", 1, ())
+    assert await memory.auto_crystallize() == []
+    assert await retractions(memory) == [tree.id, again.id]
+    assert await memory.verify() == []
+
+
+async def retractions(memory: mica.Memory) -> list[object]:
+    """What was retracted, oldest first."""
+    told = await memory.events(EventQuery(names=("mark.retracted",), limit=None))
+    return [event.data["mark"] for event in told]
+
+
 @pytest.mark.parametrize("label", ["mine", None])
 async def test_a_tree_that_is_asked_for_again_takes_the_place_of_what_a_purge_left(
     memory: mica.Memory, clock: HandClock, label: str | None

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from mica.crystals import Crystal, Level, Waiting
+from mica.crystals import TREE, Crystal, Level, Waiting
 from mica.model import EventId, Mark
 
 S = TypeVar("S", Mark, Crystal)
@@ -33,6 +33,10 @@ class Survivor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revision: int
     label: str | None = None
     weeks: tuple[str, ...] = ()  # that an epoch rested on, by their periods
+
+    @property
+    def is_tree(self) -> bool:
+        return self.period.startswith(TREE)
 
 
 class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):

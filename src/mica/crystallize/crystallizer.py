@@ -11,7 +11,7 @@ import msgspec
 
 from mica.crystallize import closing as closings
 from mica.crystallize.asking import OPEN_TAGS, is_fulfilled, standing
-from mica.crystallize.closing import Calendar, Closing, is_of_another, revised
+from mica.crystallize.closing import Calendar, Closing, Survivor, is_of_another, revised
 from mica.crystallize.digest import Digest, Source, count_mentions, extract, in_time
 from mica.crystallize.drafting import Material, continued, drafted, material
 from mica.crystallize.model_digest import model_digest
@@ -148,11 +148,12 @@ class Crystallizer:
         waiting: list[Waiting] = []
         failures: list[MicaError] = []
         retracted = await self._retracted()
+        spent: set[EventId] = set()  # sources that no crystal is made of, unless others join them
         replaced = None if request.taken is None else set(request.taken.sources)
         for level in LEVELS[: LEVELS.index(request.level) + 1]:
-            due = await self._due(level, request)
+            due = await self._due(level, request, spent)
             if replaced is not None:
-                due = [each for each in due if isinstance(each, Closing) and not replaced.isdisjoint(each.ids)]
+                due = [each for each in due if isinstance(each, Closing) and _is_of(each, replaced)]
             due += await self._stale(level, {found.period for found in due if isinstance(found, Closing)}, request)
             for found in due:
                 if isinstance(found, Waiting):
@@ -162,6 +163,7 @@ class Crystallizer:
                 whole = await self._whole(found)
                 if (whole.period, frozenset(whole.ids)) in retracted:
                     waiting.append(_waiting(whole, "its crystal was retracted"))
+                    spent |= whole.ids
                     continue
                 try:
                     crystal = await self._close(whole, request, context)
@@ -173,6 +175,7 @@ class Crystallizer:
                 else:
                     if isinstance(crystal, Waiting):
                         waiting.append(crystal)
+                        spent |= whole.ids if crystal.reason == TOO_LITTLE else set()
                     else:
                         made.append(crystal)
                         if replaced is not None:
@@ -261,7 +264,7 @@ class Crystallizer:
 
     # -- What is due --------------------------------------------------------------------------------------------
 
-    async def _due(self, level: Level, request: Request) -> list[Due]:
+    async def _due(self, level: Level, request: Request, spent: Collection[EventId]) -> list[Due]:
         now = self._clock()
         if level == "session":
             return [*await self._due_sessions(request, now=now), *await self._surviving_trees(request)]
@@ -273,7 +276,7 @@ class Crystallizer:
             milestones = await self._milestones(hierarchy)
             live = {each.period: each for each in await self._store.crystals(CrystalQuery(level=level, limit=None))}
             surviving = await Surviving.of(self._store)
-            return list(
+            due: list[Due] = list(
                 closings.epochs(
                     hierarchy,
                     milestones,
@@ -286,6 +289,9 @@ class Crystallizer:
                     forced=request.is_forced,
                 )
             )
+            closed = {each.period for each in due}
+            gone = [each for each in surviving.pending if each.period not in closed and not each.is_tree]
+            return due + (await self._ended(gone, spent) if request.since is None else [])
         since = min((crystal.start_at for crystal in hierarchy), default=now) - timedelta(days=8)
         live = {each.period: each for each in await self._live(level, since)}
         close = closings.days if level == "day" else closings.weeks
@@ -409,19 +415,37 @@ class Crystallizer:
         events = [event for each in opened if (event := await self._store.event(EventId(str(each.data["mark"]))))]
         return await standing(self._store, events)
 
+    async def _ended(self, survivors: Sequence[Survivor], spent: Collection[EventId]) -> list[Due]:
+        """The epochs that a purge took, where nothing waits that may become one of their weeks: they end."""
+        if not survivors:
+            return []
+        waits = [mark_of(event) async for event in self._unsealed(None)]
+        if len(waits) >= MARKS_AT_ONCE:  # of others nothing is known yet
+            return []
+        began = [(mark.id, mark.at) for mark in waits]
+        for level in ("session", "day"):
+            crystals = await self._store.crystals(CrystalQuery(level=level, is_sealed=False, limit=None))
+            began += [(crystal.id, crystal.start_at) for crystal in crystals if not crystal.is_tree]
+        weeks = {self._calendar.week(self._calendar.day(at)) for each, at in began if each not in spent}
+        return [
+            Closing[Crystal](level="epoch", period=each.period, sources=(), survivor=each)
+            for each in survivors
+            if not weeks.intersection(week.removeprefix("week:") for week in each.weeks)
+        ]
+
     # -- Making -------------------------------------------------------------------------------------------------
 
     async def _surviving_trees(self, request: Request) -> list[Due]:
-        """The trees that a purge took and something is left of."""
+        """The trees that a purge took; one ends of which nothing is left."""
         if request.session is not None or request.since is not None:
             return []
         due: list[Due] = []
         for each in (await Surviving.of(self._store)).pending:
             root = EventId(each.period.removeprefix(TREE))
-            if not each.period.startswith(TREE) or not is_id(root) or await self._store.event(root) is None:
+            if not each.is_tree or not is_id(root) or await self._store.event(root) is None:
                 continue  # no tree, or one of another space, from whose log only the record was imported
-            if marks := await self._marks_of(root):
-                due.append(Closing(level="session", period=each.period, sources=marks, label=each.label, survivor=each))
+            marks = await self._marks_of(root)
+            due.append(Closing(level="session", period=each.period, sources=marks, label=each.label, survivor=each))
         return due
 
     async def _marks_of(self, root: EventId) -> tuple[Mark, ...]:
@@ -557,6 +581,11 @@ class Crystallizer:
         return make_event(
             next(self._ids), CRYSTAL, crystal_data(draft), at=self._clock(), context=context, origin="agent"
         )
+
+
+def _is_of(closing: Closing[Mark] | Closing[Crystal], replaced: Collection[EventId]) -> bool:
+    """Whether it takes the place of something that rested on these, or ends what rests on nothing."""
+    return not closing.sources or not closing.ids.isdisjoint(replaced)
 
 
 def _waiting(closing: Closing[Mark] | Closing[Crystal], reason: str) -> Waiting:
