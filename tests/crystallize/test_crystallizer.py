@@ -725,6 +725,31 @@ async def test_a_tree_outlives_a_purge_of_one_of_its_marks(memory: mica.Memory, 
     assert await memory.verify() == []
 
 
+@pytest.mark.parametrize("asked", [{"value": "hunter2"}, {"user": "ann"}])
+async def test_an_epoch_outlives_a_purge_of_the_record_that_knows_of_it(
+    memory: mica.Memory, clock: HandClock, asked: dict[str, str]
+) -> None:
+    """K-53: it is not made again yet, and the record says its name, or who purged. Its name goes with that record."""
+    refs, epoch = await of_two_weeks(memory, clock)
+    with memory.context(user="ann"):
+        await memory.purge(ids=[refs[0][0].id])
+
+    with memory.context(user="ben"):
+        await memory.purge(value=asked.get("value"), user=asked.get("user"))
+    await memory.purge(user="ben")
+    for event in await memory.events(EventQuery(limit=None)):
+        assert b"hunter2" not in event.body
+        assert event.context.user is None
+    clock.move(weeks=1)
+    await memory.auto_crystallize()
+
+    [again] = await memory.crystals(level="epoch")
+    assert (again.period, again.label, again.marks) == (epoch.period, None, epoch.marks - 1)
+    assert (again.revision, again.supersedes) == (2, (epoch.id,))
+    assert await memory.crystallize(level="epoch") == []
+    assert await memory.verify() == []
+
+
 @pytest.mark.parametrize("auto", [True, False])
 async def test_what_a_purge_leaves_nothing_of_ends_with_a_retraction(
     memory: mica.Memory, clock: HandClock, auto: bool

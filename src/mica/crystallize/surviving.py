@@ -6,7 +6,7 @@ called it, and that a tree was asked for stands in no other event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -19,26 +19,42 @@ from mica.store.purging import PURGE, Selection
 SURVIVORS = "survivors"  # among the data of a record
 
 
-async def survivors(store: Store, taken: Mapping[EventId, Event], selection: Selection) -> list[Survivor]:
-    """What is kept of the crystals that a purge takes. One goes for good that is itself what was asked for."""
+async def survivors(
+    store: Store, taken: Mapping[EventId, Event], records: Iterable[Event], selection: Selection
+) -> list[Survivor]:
+    """What is kept of the crystals that a purge takes, and of those that earlier ones took whose records it takes.
+
+    One goes for good that is itself what was asked for.
+    """
     crystals = [
         crystal_of(event) for event in taken.values() if selection.conditions == ("value",) or not selection.fits(event)
     ]
     wanted = {each.position: each for each in crystals if each.level == "epoch" or each.is_tree}
     positions = frozenset(position for position in wanted if position is not None)
     live = await store.crystals(CrystalQuery(positions=positions, limit=None)) if positions else []
-    kept = [await _survivor(store, each, selection) for each in live]
-    return [each for each in kept if not selection.is_said(each.period)]
+    kept = [await _survivor(store, each) for each in live]
+    # A record that goes is forgotten, with the names in it.
+    kept += [msgspec.structs.replace(each, label=None) for each in await _left_by(store, records)]
+    return [_without_said(each, selection) for each in kept if not selection.is_said(each.period)]
 
 
-async def _survivor(store: Store, crystal: Crystal, selection: Selection) -> Survivor:
+async def _survivor(store: Store, crystal: Crystal) -> Survivor:
     beneath = [] if crystal.is_tree else await store.events_of(crystal.sources)
     return Survivor(
         crystal=crystal.id,
         period=crystal.period,
         revision=crystal.revision,
-        label=None if crystal.label is None or selection.is_said(crystal.label) else crystal.label,
+        label=crystal.label,
         weeks=tuple(crystal_of(event).period for event in beneath if event.name == CRYSTAL),
+    )
+
+
+def _without_said(survivor: Survivor, selection: Selection) -> Survivor:
+    """One that does not say what is purged."""
+    return msgspec.structs.replace(
+        survivor,
+        label=None if survivor.label is None or selection.is_said(survivor.label) else survivor.label,
+        weeks=tuple(week for week in survivor.weeks if not selection.is_said(week)),
     )
 
 
@@ -75,13 +91,25 @@ class Surviving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _left_by(store: Store, records: Iterable[Event]) -> list[Survivor]:
-    """What these purges have left: a crystal is a tombstone of that very purge, for anybody can emit such a record."""
+    """What these purges have left: a crystal is a tombstone of that very purge, for anybody can emit such a record.
+
+    Where the record of that one was purged, the next record tells it.
+    """
     told = [(record.id, each) for record in records for each in _told_by(record) if is_id(each.crystal)]
     if not told:
         return []
-    events = await store.events_of([each.crystal for _, each in told])
-    taken = {event.id: tombstone_of(event).purge for event in events if is_tombstone(event)}
+    taken = await _purges_of(store, [each.crystal for _, each in told])
+    asked: set[EventId] = set()
+    while records_gone := await _purges_of(store, [each for each in taken.values() if each not in asked]):
+        asked.update(records_gone)
+        taken = {each: records_gone.get(purge, purge) for each, purge in taken.items()}
     return [each for record, each in told if taken.get(each.crystal) == record]
+
+
+async def _purges_of(store: Store, identifiers: Sequence[EventId]) -> dict[EventId, EventId]:
+    """By which purge each of these events went, if it did."""
+    events = await store.events_of(identifiers) if identifiers else []
+    return {event.id: tombstone_of(event).purge for event in events if is_tombstone(event)}
 
 
 def _told_by(record: Event) -> list[Survivor]:

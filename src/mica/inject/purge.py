@@ -104,8 +104,9 @@ class Purging:
             await self._store.keep_purge(kept)
         await self._folding.flush()
         found = await self._found(selection)
-        crystals = await self._crystals(found)
-        left = await survivors(self._store, crystals, selection)
+        crystals = await self._named(found, CRYSTAL)
+        records = await self._named(found, PURGE)
+        left = await survivors(self._store, crystals, records.values(), selection)
         taken = Taken.of(crystal_of(event) for event in crystals.values() if event.id not in selection.ids)
         await self._bury(
             found.ids,
@@ -172,12 +173,12 @@ class Purging:
         ids = (*(event.id for event in receipts), *ids)
         return msgspec.structs.replace(found, ids=ids, names=dict(sorted(names.items())))
 
-    async def _crystals(self, found: Found) -> dict[EventId, Event]:
-        """The crystals among what is found."""
-        if not found.names.get(CRYSTAL):
+    async def _named(self, found: Found, name: str) -> dict[EventId, Event]:
+        """The events of this name among what is found."""
+        if not found.names.get(name):
             return {}
         events = [event for some in steps(found.ids) for event in await self._store.events_of(some)]
-        return {event.id: event for event in events if event.name == CRYSTAL}
+        return {event.id: event for event in events if event.name == name}
 
     async def _bury(
         self,
