@@ -725,6 +725,38 @@ async def test_a_tree_outlives_a_purge_of_one_of_its_marks(memory: mica.Memory, 
     assert await memory.verify() == []
 
 
+async def test_a_purge_closes_nothing_that_was_not_closed(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53: marks without a session, of a tree, and of a session that goes on wait as before."""
+    memory._settings = msgspec.structs.replace(memory._settings, crystals=CrystalSettings(auto=True))
+    refs = observe(memory, clock, "s1")
+    long = observe(memory, clock, "s2", says=SAID + OTHER)
+    await memory.crystallize(session="s1")
+    await memory.crystallize(session="s2")
+    root = memory.mark(OTHER[0])
+    loose = [memory.mark(text, parent=root) for text in OTHER[1:]]
+    [tree] = await memory.crystallize(tree=root.id)
+    observe(memory, clock, "s1", says=OTHER[:2])
+    observe(memory, clock, "s2", says=OTHER[:3])
+    observe(memory, clock, "s3", says=SAID[:2])
+    waits = {each.period: each.count for each in await memory.waiting() if not each.period.startswith("day:")}
+
+    await memory.purge(ids=[*(ref.id for ref in refs[:3]), long[0].id, loose[0].id])
+
+    stands = {crystal.period: set(crystal.sources) for crystal in await memory.crystals(limit=None)}
+    assert stands == {
+        "pool:2026-11-02": {ref.id for ref in refs[3:]},
+        "session:s2": {ref.id for ref in long[1:]},
+        tree.period: {root.id, *(ref.id for ref in loose[1:])},
+    }
+    still = {each.period: each.count for each in await memory.waiting() if not each.period.startswith("day:")}
+    assert still == waits | {"pool:2026-11-02": len(loose)}
+    clock.move(days=1)
+    await memory.auto_crystallize()
+    [pool] = [crystal for crystal in await memory.crystals(level="session") if crystal.period.startswith("pool:")]
+    assert len(pool.sources) == 3 + len(loose) + 2 + 2
+    assert await memory.verify() == []
+
+
 @pytest.mark.parametrize("asked", [{"value": "hunter2"}, {"user": "ann"}])
 async def test_an_epoch_outlives_a_purge_of_the_record_that_knows_of_it(
     memory: mica.Memory, clock: HandClock, asked: dict[str, str]

@@ -97,31 +97,29 @@ def sessions(
     last_at: Mapping[str, datetime],
     idle: timedelta,
     ended: Collection[str] = (),
-    again: Collection[str] = (),
+    sealed: Collection[EventId] = (),
     forced: bool = False,
 ) -> Iterator[Closing[Mark] | Waiting]:
     """What is to be made of marks that no crystal covers. `live` are the crystals of sessions and pools around them.
 
-    `last_at` says when something last happened in a session; one that is `forced` to close is not asked, nor one that
-    had a crystal, is among the periods of `again` and has it no more.
+    `last_at` says when something last happened in a session; one that is `forced` to close is not asked. The marks of
+    `sealed` had a crystal and have it no more: they are closed, whether the others around them are or not.
     """
     by_period = {crystal.period: crystal for crystal in live}
     by_session = _of_sessions(live)
-    closed = _named(again)
     pooled: defaultdict[date, list[Mark]] = defaultdict(list)
-    closed_days: set[date] = set()
     for session, group in _by_session(marks).items():
         name = session_period(session or "")
         if session is None:
             for mark in group:
                 pooled[calendar.day(mark.at)].append(mark)
             continue
-        is_over = forced or name in closed or session in ended
-        if not is_over and now - max(group[-1].at, last_at.get(session, group[-1].at)) < idle:
-            yield Waiting(period=name, count=len(group), reason="the session goes on")
-            continue
+        is_over = forced or session in ended or now - max(group[-1].at, last_at.get(session, group[-1].at)) >= idle
+        closed = group if is_over else [mark for mark in group if mark.id in sealed]
+        if len(closed) < len(group):
+            yield Waiting(period=name, count=len(group) - len(closed), reason="the session goes on")
         own = by_session.get(name, [])
-        for before, part in _parts(group, own, calendar):
+        for before, part in _parts(closed, own, calendar):
             if before is not None:
                 yield Closing(level="session", period=before.period, sources=part, supersedes=(before,))
             elif len(part) >= SESSION_MARKS_MIN:
@@ -129,15 +127,16 @@ def sessions(
                 yield Closing(level="session", period=period, sources=part)
             else:
                 pooled[calendar.day(part[0].at)].extend(part)
-                closed_days.update([calendar.day(part[0].at)] if name in closed else [])
     for day, group in sorted(pooled.items()):
         period = f"pool:{day.isoformat()}"
-        if forced or calendar.is_over(day, now) or day in closed_days or period in closed:
+        is_over = forced or calendar.is_over(day, now)
+        closed = group if is_over else [mark for mark in group if mark.id in sealed]
+        if closed:
             pool = by_period.get(period)
             supersedes = () if pool is None else (pool,)
-            yield Closing(level="session", period=period, sources=tuple(_in_order(group)), supersedes=supersedes)
-        else:
-            yield Waiting(period=period, count=len(group), reason="the day goes on, and few marks wait for its end")
+            yield Closing(level="session", period=period, sources=tuple(_in_order(closed)), supersedes=supersedes)
+        if waits := len(group) - len(closed):
+            yield Waiting(period=period, count=waits, reason="the day goes on, and few marks wait for its end")
 
 
 def session_period(session: str) -> str:
@@ -154,11 +153,6 @@ def is_of_another(mark: Mark, period: str) -> bool:
         return False
     name, later = session_period(mark.session), _LATER_DAY.fullmatch(period)
     return period != name and (later is None or later[1] != name)
-
-
-def _named(periods: Collection[str]) -> set[str]:
-    """These periods, and the sessions that they are later days of."""
-    return {*periods, *(named[1] for each in periods if (named := _LATER_DAY.fullmatch(each)))}
 
 
 def _of_sessions(crystals: Iterable[Crystal]) -> dict[str, list[Crystal]]:

@@ -325,7 +325,7 @@ class Crystallizer:
             last_at=await self._lately(latest, now - self._idle),
             idle=self._idle,
             ended=over,
-            again=() if request.taken is None else request.taken.periods,
+            sealed=() if request.taken is None else request.taken.sealed,
             forced=request.is_forced or request.session is not None,
         )
         found: list[Due] = []

@@ -20,6 +20,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
     periods: frozenset[str] = frozenset()
     sources: frozenset[EventId] = frozenset()
+    sealed: frozenset[EventId] = frozenset()  # those of them that are marks and were closed, not only part of a tree
 
     @classmethod
     def of(cls, crystals: Iterable[Crystal]) -> Taken:
@@ -27,6 +28,9 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             periods=frozenset(each.period for each in gone),
             sources=frozenset(source for each in gone for source in each.sources),
+            sealed=frozenset(
+                source for each in gone if each.level == "session" and not each.is_tree for source in each.sources
+            ),
         )
 
 
