@@ -755,10 +755,20 @@ async def test_what_was_recalled_is_never_evidence(memory: Memory) -> None:
     memory.mark("the cookie is set before the redirect")
     first = await memory.brief("cookie redirect")
     for _ in range(3):
-        memory.mark(first.text, origin="recalled")
+        recalled = memory.mark(first.text, origin="recalled")
         again = await memory.brief("cookie redirect")
         assert again.text == first.text
     assert len(await memory.search("cookie")) == 1
+    with pytest.raises(InvalidInput, match="was only recalled"):
+        await memory.retract(recalled.id, reason="it is told, not seen")
+
+
+async def test_a_parent_that_is_no_event_is_named_for_marks_too(memory: Memory) -> None:
+    """As for any event, before anything is recorded."""
+    for record in (memory.mark, memory.emit):
+        with pytest.raises(errors.InvalidEvent, match=r"parent 'nope' of .* is no event; give what emit"):
+            record("seen", parent="nope")  # type: ignore[arg-type]  # as somebody may
+    assert await memory.position() == 0
 
 
 async def test_what_was_recalled_is_not_told_as_the_latest(memory: Memory) -> None:

@@ -329,7 +329,7 @@ class Briefing(Gathering):
             if not found and isinstance(error, InvalidInput):
                 raise InvalidInput(
                     f"{reference!r:.80} is no id, no number such as 12, and no line of the latest {RECEIPTS_MAX} "
-                    "briefs and gathers begins like that; give a line from its beginning, as it was shown"
+                    "briefs and gathers begins like that; give two words or more of a line from its beginning"
                 ) from error
             if not found:
                 raise

@@ -211,7 +211,8 @@ class Crystallizing(Reading):
             raise InvalidInput(f"event {event.id} is a {event.name}; only marks, crystals and judgments are retracted")
         check_reason(reason)
         if event.name == MARK and not await self._store.texts([event.position or 0], neighbours=0):
-            raise InvalidInput(f"mark {event.number} is retracted already, or was only recalled")
+            state = "was only recalled" if event.origin == "recalled" else "is retracted already"
+            raise InvalidInput(f"mark {event.number} {state}")
         self._take_back_answers()
         ref = self.emit(RETRACTED, {"mark": event.id, "reason": redact(reason)}, parent=event, origin="user")
         await self._stored()

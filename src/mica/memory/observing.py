@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from mica.errors import InvalidInput
+from mica.errors import InvalidEvent, InvalidInput
 from mica.memory.wiring import Wired
 from mica.model import (
     EPOCH_OPENED,
@@ -147,6 +147,8 @@ class Observing(Wired):
         """Raise InvalidInput where it is known that the parent is of another space: nothing crosses the wall."""
         if parent is None:
             return
+        if not isinstance(parent, Event | Ref):
+            raise InvalidEvent(f"parent {parent!r} of a mark is no event; give what emit, mark or event returned")
         writer = parent.writer if isinstance(parent, Ref) else split_id(parent.id)[0]
         if _SPACE_OF.get(writer, self._space) != self._space:
             raise InvalidInput(
