@@ -755,12 +755,13 @@ async def test_what_was_recalled_is_never_evidence(memory: Memory) -> None:
     memory.mark("the cookie is set before the redirect")
     first = await memory.brief("cookie redirect")
     for _ in range(3):
-        recalled = memory.mark(first.text, origin="recalled")
+        memory.mark(first.text, origin="recalled")
         again = await memory.brief("cookie redirect")
         assert again.text == first.text
     assert len(await memory.search("cookie")) == 1
+    told = memory.mark(first.text, origin="recalled")
     with pytest.raises(InvalidInput, match="was only recalled"):
-        await memory.retract(recalled.id, reason="it is told, not seen")
+        await memory.retract(told.id, reason="nobody saw it")
 
 
 async def test_a_parent_that_is_no_event_is_named_for_marks_too(memory: Memory) -> None:
