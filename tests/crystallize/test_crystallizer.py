@@ -465,6 +465,35 @@ async def test_a_retracted_crystal_is_not_made_again(memory: mica.Memory, clock:
     assert [each.level for each in await memory.auto_crystallize()][:1] == ["session"]
 
 
+@pytest.mark.parametrize("verb", ["retract", "purge"])
+async def test_what_is_left_with_what_was_retracted_before_ends(
+    memory: mica.Memory, clock: HandClock, verb: str
+) -> None:
+    """B-43, K-53: a session and a tree; they neither wait for ever nor stand on a mark that is taken back."""
+    memory._settings = msgspec.structs.replace(memory._settings, crystals=CrystalSettings())
+    with memory.context(session="s1"):
+        root = memory.mark(SAID[0])
+        for text in SAID[1:]:
+            memory.mark(text, parent=root)
+    for crystal in await memory.crystallize() + await memory.crystallize(tree=root.id):
+        await memory.retract(crystal.id, reason="it misses the point")
+    clock.move(minutes=1)
+    with memory.context(session="s1"):
+        late = memory.mark("The proxy was the cause all along, and it keeps cookies for a day", parent=root)
+    again = await memory.crystallize(level="day") + await memory.crystallize(tree=root.id)
+    assert len(again) == 3
+
+    await (memory.retract(late.id, reason="wrong") if verb == "retract" else memory.purge(ids=[late.id]))
+    clock.move(days=8)
+
+    assert await memory.auto_crystallize() == []
+    assert await memory.crystals(limit=None) == []
+    assert [(each.period, each.reason) for each in await memory.waiting()] == [
+        ("session:s1", "its crystal was retracted")
+    ]
+    assert await memory.verify() == []
+
+
 async def test_one_session_that_fails_keeps_no_other_from_its_crystal(memory: mica.Memory, clock: HandClock) -> None:
     """K-56: it waits with the reason."""
     observe(memory, clock, "s1")

@@ -65,6 +65,12 @@ class Closing(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
         taken = [] if self.survivor is None else [self.survivor.crystal]
         return tuple([crystal.id for crystal in self.supersedes] + taken)
 
+    @property
+    def unfounded(self) -> tuple[EventId, ...]:
+        """Those of them that rest on something that is gone: without a successor they do not stand either."""
+        kept = {crystal.id for crystal in self.supersedes if self.ids.issuperset(crystal.sources)}
+        return tuple([each for each in self.superseded if each not in kept])
+
 
 class Calendar:
     """Days and weeks as people in one time zone count them; without one, as this machine does."""

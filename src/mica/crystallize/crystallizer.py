@@ -67,6 +67,7 @@ MARKS_AT_ONCE = 50_000  # of those that wait; the others when these are covered
 MARKS_PAGE = 500  # of those that are read at once: about 10 ms
 COMMITTED = "committed:"  # how the method begins of what an agent wrote itself
 TOO_LITTLE = "too little to say it in fewer words than it has"
+LITTLE_LEFT = "too little is left that it rests on"
 MEANWHILE = {  # the laws that another process can let a crystal break while it is made
     "overlap": "another process made its crystal meanwhile",
     "provenance": "what it rests on was retracted, superseded or purged meanwhile",
@@ -162,6 +163,7 @@ class Crystallizer:
                 await self._give_way()
                 whole = await self._whole(found)
                 if (whole.period, frozenset(whole.ids)) in retracted:
+                    await self._withdraw(whole.unfounded, "its crystal of what is left was retracted", request, context)
                     waiting.append(_waiting(whole, "its crystal was retracted"))
                     spent |= whole.ids
                     continue
@@ -482,13 +484,11 @@ class Crystallizer:
         self, closing: Closing[Mark] | Closing[Crystal], request: Request, context: Context
     ) -> Crystal | Waiting:
         if not closing.sources:
-            await self._withdraw(closing.superseded, request, context)
+            await self._withdraw(closing.superseded, LITTLE_LEFT, request, context)
             return _waiting(closing, TOO_LITTLE)
         draft = await self._drafted(closing, request, context)
         if draft is None:
-            stale = [each.id for each in closing.supersedes if not closing.ids.issuperset(each.sources)]
-            stale += [] if closing.survivor is None else [closing.survivor.crystal]
-            await self._withdraw(stale, request, context)  # too little is left to say it anew
+            await self._withdraw(closing.unfounded, LITTLE_LEFT, request, context)
             return _waiting(closing, TOO_LITTLE)
         await self._give_way()
         draft = msgspec.structs.replace(draft, open=await self._open(closing.sources))
@@ -562,9 +562,9 @@ class Crystallizer:
                 asking.append(source.id)
         return tuple([each for each in dict.fromkeys(asking) if not await is_fulfilled(self._store, each)])
 
-    async def _withdraw(self, crystals: Sequence[EventId], request: Request, context: Context) -> None:
-        """Too little is left that these crystals rest on: say so."""
-        told = [{"mark": each, "reason": "too little is left that it rests on"} for each in crystals]
+    async def _withdraw(self, crystals: Sequence[EventId], reason: str, request: Request, context: Context) -> None:
+        """These crystals do not hold any more, and none takes their place: say so."""
+        told = [{"mark": each, "reason": reason} for each in crystals]
         if told and not request.is_dry:
             at = self._clock()
             await self._append([make_event(next(self._ids), RETRACTED, each, at=at, context=context) for each in told])
