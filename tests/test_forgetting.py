@@ -183,8 +183,15 @@ class Space:
             {week.period for week in await self.memory.expand(epoch.id) if isinstance(week, mica.Crystal)}
             for epoch in epochs
         ]
-        await self.memory.purge(ids=ids, value=value, session=session)
+        stood = await self.memory.crystals(limit=None)
+        events = [await self.memory.event(each.id) for each in stood]
+        asked = {event.id for event in events if session is not None and event.context.session == session}
+        done = await self.memory.purge(ids=ids, value=value, session=session)
         self.gone |= words
+        stand = await self.memory.crystals(limit=None)
+        assert {each.id for each in done.remade} == {each.id for each in stand} - {each.id for each in stood}
+        others = {each.period for each in stood if each.id not in asked}
+        assert {each.period for each in done.ended} == others - {each.period for each in stand}
         self.clock.move(seconds=1)
         await self.is_lawful()
         there = {epoch.period for epoch in await self.memory.crystals(level="epoch", limit=None)}

@@ -136,6 +136,41 @@ def test_a_value_can_be_asked_for(shell: Shell) -> None:
     assert SECRET not in done.output
 
 
+def test_it_tells_what_was_made_anew_and_what_ended(shell: Shell) -> None:
+    """K-53: crystals that rested on what is gone; a period is not shown where it says what is to be hidden."""
+
+    async def crystallized() -> list[int]:
+        async with mica.open(shell.store) as memory:
+            refs: list[mica.Ref] = []
+            for session in (f"of {SECRET}", "s2"):
+                with memory.context(session=session):
+                    refs.append(
+                        root := memory.mark(
+                            "The cookie is set before the redirect, so the session is lost on every login"
+                        )
+                    )
+                    refs += [
+                        memory.mark(f"The {word} cookie is set before the redirect, so {word} is lost", parent=root)
+                        for word in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+                    ]
+            await memory.crystallize(tree=refs[8].id, label="beginnings")
+            await memory.crystallize(level="day")
+            return [(await memory.event(ref)).position or 0 for ref in refs]
+
+    marks = asyncio.run(crystallized())
+
+    told = shell.run("purge", str(marks[-1]), "--yes")
+    plain = json.loads(shell.run("purge", str(marks[-2]), "--yes", "--json").stdout)
+    hidden = shell.run("purge", "--ask-value", "--yes", input=SECRET)
+
+    assert "✓ 3 crystals made anew of what is left: session ×1, tree ×1, day ×1\n" in told.stdout
+    assert "  beginnings, now revision 2\n" in told.stdout
+    assert [each["level"] for each in plain["remade"]] == ["session", "session", "day"]
+    assert plain["ended"] == []
+    assert "→ no crystal any more: session:of ***: too little is left that it rests on\n" in hidden.stdout
+    assert SECRET not in hidden.output
+
+
 @pytest.mark.parametrize("given", ["", "\n", " \r\n"])
 def test_an_empty_value_is_refused(shell: Shell, given: str) -> None:
     result = shell.run("purge", "--ask-value", "--yes", input=given)

@@ -674,6 +674,50 @@ async def of_two_weeks(memory: mica.Memory, clock: HandClock) -> tuple[list[list
     return refs, epoch
 
 
+async def test_a_purge_says_what_it_made_anew_and_what_ended(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53: the next revision of an epoch that somebody named, and a week of which nothing is left."""
+    memory._settings = msgspec.structs.replace(memory._settings, crystals=CrystalSettings())
+    refs, epoch = await of_two_weeks(memory, clock)
+
+    tried = await memory.purge(ids=[refs[0][0].id], dry_run=True)
+    first = await memory.purge(ids=[refs[0][0].id])
+    second = await memory.purge(ids=[ref.id for ref in refs[1]])
+
+    assert (tried.remade, tried.ended, first.ended) == ((), (), ())
+    assert [(each.level, each.revision) for each in first.remade] == [
+        *(("session", 1), ("day", 1), ("week", 1), ("epoch", 2))
+    ]
+    assert first.remade[-1].label == epoch.label
+    assert [(each.level, each.revision) for each in second.remade] == [("epoch", 3)]
+    assert {each.period: each.reason for each in second.ended} == {
+        "session:week 1 day 0": "too little is left that it rests on",
+        "session:week 1 day 1": "too little is left that it rests on",
+        "day:2026-11-09": "too little is left that it rests on",
+        "day:2026-11-10": "too little is left that it rests on",
+        "week:2026-W46": "too little is left that it rests on",
+    }
+
+
+async def test_a_purge_says_where_the_rest_of_a_session_went_and_why_nothing_was_made_anew(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """K-53: a session with few marks is pooled; with `auto` off nothing is made."""
+    memory._settings = msgspec.structs.replace(memory._settings, crystals=CrystalSettings())
+    refs = observe(memory, clock, "s1")
+    await memory.crystallize()
+
+    pooled = await memory.purge(ids=[ref.id for ref in refs[:2]])
+    memory._settings = msgspec.structs.replace(memory._settings, crystals=CrystalSettings(auto=False))
+    off = await memory.purge(ids=[refs[2].id])
+
+    assert [(each.period, each.count, each.reason) for each in pooled.ended] == [
+        ("session:s1", 4, "what is left of it is in pool:2026-11-02 now")
+    ]
+    assert [each.period for each in pooled.remade] == ["pool:2026-11-02"]
+    assert (off.remade, [each.period for each in off.ended]) == ((), ["pool:2026-11-02"])
+    assert "`auto` is off" in off.ended[0].reason
+
+
 @pytest.mark.parametrize("auto", [True, False])
 async def test_an_epoch_that_a_person_named_outlives_a_purge_of_what_it_quotes(
     memory: mica.Memory, clock: HandClock, auto: bool

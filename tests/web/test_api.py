@@ -97,6 +97,20 @@ async def test_nothing_is_purged_before_exactly_that_was_confirmed(client: httpx
     assert "hunter2" not in (await client.get("/api/events")).text
 
 
+async def test_a_purge_says_what_it_made_anew(client: httpx2.AsyncClient) -> None:
+    """K-53"""
+    for word in ("first", "second", "third", "fourth", "fifth", "sixth", "hunter2"):
+        text = f"The {word} cookie is set before the redirect, so the session of {word} is lost on every login"
+        await client.post("/api/marks", json={"text": text, "session": "s1"})
+    [before] = (await client.post("/api/crystallize", json={})).json()["crystals"]
+
+    seen = (await client.post("/api/purge", json={"value": "hunter2"})).json()
+    done = (await client.post("/api/purge", json={"value": "hunter2", "confirm": seen["confirm"]})).json()
+
+    assert (seen["remade"], seen["ended"], done["ended"]) == ([], [], [])
+    assert [(each["period"], each["marks"]) for each in done["remade"]] == [(before["period"], before["marks"] - 1)]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

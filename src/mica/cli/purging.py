@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
@@ -15,7 +16,7 @@ from rich.markup import escape
 from mica.cli.events import event_text
 from mica.cli.output import Moment, Output, interruptible, memory_command
 from mica.errors import InvalidInput
-from mica.inject.documents import event_documents
+from mica.inject.documents import crystal_document, event_documents
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
 from mica.model import Ref
@@ -120,6 +121,8 @@ async def purge(
         "stands": done.stands,
         "exports": done.exports,
         "removed": done.removed,
+        "remade": list(map(crystal_document, done.remade)),
+        "ended": done.ended,
         "unreached": done.unreached,
         "dry_run": dry_run,
     }
@@ -128,7 +131,7 @@ async def purge(
         if is_tried:
             _show_found(console, done, hidden=hidden, may_stand=not references)
         else:
-            _show_done(console, done)
+            _show_done(console, done, hidden=hidden)
 
     plain = document if hidden is None else _masked(msgspec.json.decode(msgspec.json.encode(document)), hidden)
     output.show(plain, for_people)
@@ -192,12 +195,24 @@ def _show_found(console: Console, found: Purged, *, hidden: re.Pattern[str] | No
         console.print(escape(f"  of {some}{f' and {more:,} more' if more > 0 else ''}"), soft_wrap=True)
 
 
-def _show_done(console: Console, done: Purged) -> None:
+def _show_done(console: Console, done: Purged, *, hidden: re.Pattern[str] | None) -> None:
+    def shown(text: str) -> str:
+        return escape(one_line(text if hidden is None else hidden.sub(MASK, text), 200))
+
     if done.events:
         console.print(f"[green]✓[/] {counted(done.events, 'event')} purged")
     else:
         stands = "the purge stands: what fits it, happened before now and arrives later is purged on arrival"
         console.print(f"no event fits; {stands if done.stands else 'nothing was purged'}", soft_wrap=True)
+    if done.remade:
+        kinds = Counter("tree" if each.is_tree else each.level for each in done.remade)
+        counts = ", ".join(f"{kind} ×{number:,}" for kind, number in kinds.items())
+        console.print(f"[green]✓[/] {counted(len(done.remade), 'crystal')} made anew of what is left: {counts}")
+    for crystal in done.remade:
+        if crystal.label is not None:
+            console.print(f"  {shown(crystal.label)}, now revision {crystal.revision}", soft_wrap=True)
+    for ended in done.ended:
+        console.print(f"[yellow]→[/] no crystal any more: {shown(ended.period)}: {shown(ended.reason)}", soft_wrap=True)
     for said, paths in (("rewritten", done.exports), ("removed", done.removed)):
         for path in paths:
             console.print(f"[green]✓[/] {said}: {escape(path)}", soft_wrap=True)

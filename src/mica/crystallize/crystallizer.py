@@ -17,7 +17,7 @@ from mica.crystallize.drafting import Material, continued, drafted, material
 from mica.crystallize.model_digest import model_digest
 from mica.crystallize.mood import mood
 from mica.crystallize.pace import Pause, unhurried
-from mica.crystallize.requests import Crystallized, Request, Written
+from mica.crystallize.requests import LITTLE_LEFT, Crystallized, Request, Taken, Written
 from mica.crystallize.surviving import Surviving
 from mica.crystals import (
     LEVELS,
@@ -67,7 +67,7 @@ MARKS_AT_ONCE = 50_000  # of those that wait; the others when these are covered
 MARKS_PAGE = 500  # of those that are read at once: about 10 ms
 COMMITTED = "committed:"  # how the method begins of what an agent wrote itself
 TOO_LITTLE = "too little to say it in fewer words than it has"
-LITTLE_LEFT = "too little is left that it rests on"
+WEEKS_OPEN = "marks of its weeks are not crystallized yet"
 MEANWHILE = {  # the laws that another process can let a crystal break while it is made
     "overlap": "another process made its crystal meanwhile",
     "provenance": "what it rests on was retracted, superseded or purged meanwhile",
@@ -153,8 +153,8 @@ class Crystallizer:
         replaced = None if request.taken is None else set(request.taken.sources)
         for level in LEVELS[: LEVELS.index(request.level) + 1]:
             due = await self._due(level, request, spent)
-            if replaced is not None:
-                due = [each for each in due if isinstance(each, Closing) and _is_of(each, replaced)]
+            if request.taken is not None and replaced is not None:
+                due = [each for each in due if _is_of(each, replaced, request.taken)]
             due += await self._stale(level, {found.period for found in due if isinstance(found, Closing)}, request)
             for found in due:
                 if isinstance(found, Waiting):
@@ -418,22 +418,23 @@ class Crystallizer:
         return await standing(self._store, events)
 
     async def _ended(self, survivors: Sequence[Survivor], spent: Collection[EventId]) -> list[Due]:
-        """The epochs that a purge took, where nothing waits that may become one of their weeks: they end."""
+        """The epochs that a purge took: they end, unless something waits that may become one of their weeks."""
         if not survivors:
             return []
         waits = [mark_of(event) async for event in self._unsealed(None)]
-        if len(waits) >= MARKS_AT_ONCE:  # of others nothing is known yet
-            return []
         began = [(mark.id, mark.at) for mark in waits]
         for level in ("session", "day"):
             crystals = await self._store.crystals(CrystalQuery(level=level, is_sealed=False, limit=None))
             began += [(crystal.id, crystal.start_at) for crystal in crystals if not crystal.is_tree]
-        weeks = {self._calendar.week(self._calendar.day(at)) for each, at in began if each not in spent}
-        return [
-            Closing[Crystal](level="epoch", period=each.period, sources=(), survivor=each)
-            for each in survivors
-            if not weeks.intersection(week.removeprefix("week:") for week in each.weeks)
-        ]
+        open_weeks = {self._calendar.week(self._calendar.day(at)) for each, at in began if each not in spent}
+        due: list[Due] = []
+        for each in survivors:
+            left = [week for week in each.weeks if week.removeprefix("week:") in open_weeks]
+            if left or len(waits) >= MARKS_AT_ONCE:  # of other marks nothing is known yet
+                due.append(Waiting(period=each.period, count=len(left), reason=WEEKS_OPEN))
+            else:
+                due.append(Closing[Crystal](level="epoch", period=each.period, sources=(), survivor=each))
+        return due
 
     # -- Making -------------------------------------------------------------------------------------------------
 
@@ -583,9 +584,11 @@ class Crystallizer:
         )
 
 
-def _is_of(closing: Closing[Mark] | Closing[Crystal], replaced: Collection[EventId]) -> bool:
+def _is_of(due: Due, replaced: Collection[EventId], taken: Taken) -> bool:
     """Whether it takes the place of something that rested on these, or ends what rests on nothing."""
-    return not closing.sources or not closing.ids.isdisjoint(replaced)
+    if isinstance(due, Waiting):
+        return due.period in taken.periods
+    return not due.sources or not due.ids.isdisjoint(replaced)
 
 
 def _waiting(closing: Closing[Mark] | Closing[Crystal], reason: str) -> Waiting:

@@ -15,15 +15,19 @@ if TYPE_CHECKING:  # what makes crystals is loaded when one is made
     from mica.crystallize.crystallizer import Digester
 
 
+LITTLE_LEFT = "too little is left that it rests on"
+
+
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """What crystals that are gone were about, and what they rested on."""
 
     periods: frozenset[str] = frozenset()
     sources: frozenset[EventId] = frozenset()
     sealed: frozenset[EventId] = frozenset()  # those of them that are marks and were closed, not only part of a tree
+    stood: tuple[Crystal, ...] = ()  # those that should be made anew
 
     @classmethod
-    def of(cls, crystals: Iterable[Crystal]) -> Taken:
+    def of(cls, crystals: Iterable[Crystal], *, stood: Iterable[Crystal]) -> Taken:
         gone = list(crystals)
         return cls(
             periods=frozenset(each.period for each in gone),
@@ -31,7 +35,18 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
             sealed=frozenset(
                 source for each in gone if each.level == "session" and not each.is_tree for source in each.sources
             ),
+            stood=tuple(stood),
         )
+
+    def waiting(self, reason: str) -> tuple[Waiting, ...]:
+        """All that should be made anew, where nothing of it is."""
+        return tuple([Waiting(period=each.period, count=0, reason=reason) for each in self.stood])
+
+    def ended(self, done: Crystallized) -> tuple[Waiting, ...]:
+        """What should be made anew and was not, each with the number of sources that are left, and why."""
+        made = {each.period for each in done.crystals}
+        known = {each.period: each for each in done.waiting}
+        return tuple([known.get(each.period) or _left_of(each, done) for each in self.stood if each.period not in made])
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +78,14 @@ class Crystallized(msgspec.Struct, frozen=True, kw_only=True):
 
     crystals: tuple[Crystal, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+
+
+def _left_of(gone: Crystal, done: Crystallized) -> Waiting:
+    """What became of a crystal whose period is not closed any more."""
+    for each in done.crystals:
+        if left := set(each.sources).intersection(gone.sources):
+            return Waiting(period=gone.period, count=len(left), reason=f"what is left of it is in {each.period} now")
+    return Waiting(period=gone.period, count=0, reason=LITTLE_LEFT)
 
 
 class Made(list[Crystal]):

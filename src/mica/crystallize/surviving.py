@@ -6,7 +6,7 @@ called it, and that a tree was asked for stands in no other event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -19,20 +19,18 @@ from mica.store.purging import PURGE, Selection
 SURVIVORS = "survivors"  # among the data of a record
 
 
-async def survivors(
-    store: Store, taken: Mapping[EventId, Event], records: Iterable[Event], selection: Selection
-) -> list[Survivor]:
-    """What is kept of the crystals that a purge takes, and of those that earlier ones took whose records it takes.
+async def bystanders(store: Store, taken: Iterable[Event], selection: Selection) -> list[Crystal]:
+    """The crystals among what a purge takes that stood until then and were not themselves what was asked for."""
+    others = [event for event in taken if selection.conditions == ("value",) or not selection.fits(event)]
+    positions = frozenset([event.position for event in others if event.position is not None])
+    return await store.crystals(CrystalQuery(positions=positions, limit=None)) if positions else []
 
-    One goes for good that is itself what was asked for.
-    """
-    crystals = [
-        crystal_of(event) for event in taken.values() if selection.conditions == ("value",) or not selection.fits(event)
-    ]
-    wanted = {each.position: each for each in crystals if each.level == "epoch" or each.is_tree}
-    positions = frozenset(position for position in wanted if position is not None)
-    live = await store.crystals(CrystalQuery(positions=positions, limit=None)) if positions else []
-    kept = [await _survivor(store, each) for each in live]
+
+async def survivors(
+    store: Store, taken: Iterable[Crystal], records: Iterable[Event], selection: Selection
+) -> list[Survivor]:
+    """What is kept of these crystals that a purge takes, and of those that earlier ones took whose records it takes."""
+    kept = [await _survivor(store, each) for each in taken if each.level == "epoch" or each.is_tree]
     # A record that goes is forgotten, with the names in it.
     kept += [msgspec.structs.replace(each, label=None) for each in await _left_by(store, records)]
     return [_without_said(each, selection) for each in kept if not selection.is_said(each.period)]

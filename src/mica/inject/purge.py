@@ -14,7 +14,7 @@ import msgspec
 from mica.crystallize.closing import Survivor
 from mica.crystallize.promoting import resting_on
 from mica.crystallize.requests import Taken
-from mica.crystallize.surviving import SURVIVORS, survivors
+from mica.crystallize.surviving import SURVIVORS, bystanders, survivors
 from mica.crystallize.telling import naming
 from mica.crystals import crystal_of
 from mica.errors import InvalidInput
@@ -106,8 +106,10 @@ class Purging:
         found = await self._found(selection)
         crystals = await self._named(found, CRYSTAL)
         records = await self._named(found, PURGE)
-        left = await survivors(self._store, crystals, records.values(), selection)
-        taken = Taken.of(crystal_of(event) for event in crystals.values() if event.id not in selection.ids)
+        stood = await bystanders(self._store, crystals.values(), selection)
+        left = await survivors(self._store, stood, records.values(), selection)
+        others = [crystal_of(event) for event in crystals.values() if event.id not in selection.ids]
+        taken = Taken.of(others, stood=stood)
         await self._bury(
             found.ids,
             told,

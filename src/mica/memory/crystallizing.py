@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -219,11 +218,16 @@ class Crystallizing(Reading):
         await self._remake(Taken())
         return ref.id
 
-    async def _remake(self, taken: Taken) -> None:
+    async def _remake(self, taken: Taken) -> Crystallized:
         """Make anew what rested on something that is gone, and nothing else, unless that is switched off."""
-        if self._settings.crystals.auto:
-            with suppress(MicaError):  # now, or at its next time
-                await self._crystallizer.make(Request(taken=taken), context=EMPTY)
+        if not self._settings.crystals.auto:
+            return Crystallized(
+                waiting=taken.waiting("`auto` is off under `[crystals]`; `mica crystallize` makes it of what is left")
+            )
+        try:
+            return await self._crystallizer.make(Request(taken=taken), context=EMPTY)
+        except MicaError as error:  # now, or at its next time
+            return Crystallized(waiting=taken.waiting(f"it was not made anew yet: {error}"))
 
     async def handoff(self, *, session: str | None = None, budget_tokens: int | None = None) -> Handoff:
         """Crystallize a session, and tell what the next agent needs to start: never over the budget, each line sourced.

@@ -88,9 +88,10 @@ class Keeping(Briefing):
         """Remove the content of every event that fits all that is given; a tombstone stays in the place of each.
 
         It goes from the store with all that derives from it, from segments, recorded exports and published commands;
-        what happened before now and arrives later is purged on arrival. The purge is recorded, without what it was
-        asked by. Cut off in the middle, some events are purged and the others are as they were; calling it again goes
-        on. Raises InvalidInput when nothing is selected and UnknownEvent for an id that is not here.
+        what happened before now and arrives later is purged on arrival. Crystals that rested on it are made anew of
+        what is left (`remade` of the answer), or end (`ended`). The purge is recorded, without what it was asked by.
+        Cut off in the middle, some events are purged and the others are as they were; calling it again goes on.
+        Raises InvalidInput when nothing is selected and UnknownEvent for an id that is not here.
         """
         check_several("ids", ids)
         await self._ingest_spools()
@@ -113,7 +114,8 @@ class Keeping(Briefing):
             if self._models is not None:
                 self._models.cache.clear()
             await self.learn_purges()
-            await self._remake(taken)
+            done = await self._remake(taken)
+            purged = msgspec.structs.replace(purged, remade=done.crystals, ended=taken.ended(done))
             if names:
                 await self.trails.give_again(names, without=value)
         if published:

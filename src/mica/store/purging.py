@@ -21,6 +21,7 @@ from typing import Protocol
 
 import msgspec
 
+from mica.crystals import Crystal, Waiting
 from mica.errors import InvalidInput
 from mica.model import Event, EventId, EventQuery, Reply, Tombstone, is_tombstone, tombstone
 from mica.store.backwards import EVENTS_AT_ONCE, latest_first
@@ -494,4 +495,6 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     stands: bool = False  # it is kept, for what happened before it and arrives later
     exports: tuple[str, ...] = ()  # files that were rewritten, also those of commands
     removed: tuple[str, ...] = ()  # damaged segments that were removed, and commands of trails that are gone
+    remade: tuple[Crystal, ...] = ()  # crystals that were made anew of what is left
+    ended: tuple[Waiting, ...] = ()  # crystals that stood on what was purged and were not made anew, and why
     unreached: tuple[str, ...] = ()  # what a person must see to, one sentence each

@@ -8,15 +8,16 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mica.crystals import Waiting
 from mica.errors import InvalidInput
-from mica.inject.documents import event_document, event_documents
+from mica.inject.documents import crystal_document, event_document, event_documents
 from mica.memory import Memory
 from mica.model import EventQuery
 from mica.select.overview import Overview
 from mica.select.reporting import Period, Report
 from mica.store.protocol import Sizes
 from mica.store.purging import BY_HAND
-from mica.web.api.shapes import EventOut, Moment, Name, Reference
+from mica.web.api.shapes import CrystalOut, EventOut, Moment, Name, Reference
 from mica.web.operations import API
 
 FAILED_SHOWN = 20
@@ -110,6 +111,8 @@ class PurgeOut(msgspec.Struct, frozen=True, kw_only=True):
     stands: bool
     exports: tuple[str, ...]
     removed: tuple[str, ...]
+    remade: list[CrystalOut]  # crystals that were made anew of what is left
+    ended: tuple[Waiting, ...]  # crystals that were not, and why
     unreached: tuple[str, ...]
     confirm: str | None  # send the same again with this word, and it goes for good; None when it is gone
 
@@ -198,8 +201,9 @@ async def purge(memory: Memory, asked: PurgeAsked) -> PurgeOut:
     if confirm is not None and confirm != word:
         raise InvalidInput(f"{confirm!r} confirms something else; ask again without it to see what would go")
     done = tried if confirm is None else await memory.purge(**selected)
-    told = {name: getattr(done, name) for name in done.__struct_fields__ if name != "first"}
-    return PurgeOut(**told, first=event_documents(done.first), confirm=word if confirm is None else None)
+    told = {name: getattr(done, name) for name in done.__struct_fields__}
+    told |= {"first": event_documents(done.first), "remade": list(map(crystal_document, done.remade))}
+    return PurgeOut(**told, confirm=word if confirm is None else None)
 
 
 @API.post("/pins", tag="space")
