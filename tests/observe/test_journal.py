@@ -756,6 +756,62 @@ def test_a_segment_of_another_version_is_refused_and_kept(tmp_path: Path) -> Non
     assert path.exists()
 
 
+FEW_FILES = """
+import asyncio, resource, sys
+import mica
+
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+    async with mica.open(sys.argv[1]) as memory:
+        print(len(await memory.events(mica.EventQuery(limit=None))), memory.damaged, await memory.backlog())
+
+asyncio.run(main())
+"""
+
+
+def test_more_writers_may_have_died_than_a_process_may_open_files(tmp_path: Path) -> None:
+    """TE-07, TE-09: each command that a dead server, or a kill, leaves something of has a folder of its own."""
+    folder = tmp_path / "space.db-segments"
+    writers = [open_journal(folder) for _ in range(150)]
+    for writer in writers:
+        writer.emit("left")
+        writer.close()
+
+    told = subprocess.run(
+        [sys.executable, "-c", FEW_FILES, tmp_path / "space.db"],
+        env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (told.stdout, told.stderr) == ("150 [] (0, 0)\n", "")
+
+
+def test_a_segment_that_cannot_be_opened_now_is_not_called_damaged(tmp_path: Path) -> None:
+    """TE-07: a process that has no more files to open must not hide what waits from all others."""
+    path = written(tmp_path)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 4, most[1]))
+    taken = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(2):  # enough for the folder, and then for the file, but not for its mapping
+            os.close(taken.pop())
+            with pytest.raises(StoreUnavailable, match="Too many open files; events wait there"):
+                list(leftovers(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+        for each in taken:
+            os.close(each)
+
+    assert path.exists()
+    assert left(tmp_path)
+
+
 @pytest.mark.parametrize("at", [9, 13, 20, 30])
 def test_a_spoiled_header_is_told_and_the_others_are_read(tmp_path: Path, at: int) -> None:
     written(tmp_path / "one")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -21,6 +21,7 @@ BURST_EVENTS = 200  # in GATHER_S, 10,000 a second: storing them would take a si
 LULL_S = 0.5  # how long the background waits for the end of a burst; who reads from another process sees it then
 BUSY_SHARE = 0.03  # of the time, for the background, while events come faster than it stores them
 HURRY_BYTES = 2**30  # what may wait meanwhile; beyond that the background takes all the time it needs
+HELD_MAX = 64  # segments of dead writers at once, two open files each: a process may have 256 on some systems
 CLOSE_S = 1.0  # how long closing goes on with what dead writers have left; the next who opens the space does the rest
 
 
@@ -43,7 +44,7 @@ class Folding:
         self._journal: Journal | None = None
         self._left: list[Leftover] = []  # claimed, not all of it stored
         self._refused: list[Exception] = []
-        self._claiming: asyncio.Task[None] | None = None
+        self._claiming: asyncio.Task[bool] | None = None
         self._steps: set[asyncio.Task[bool]] = set()
         self._folding = asyncio.Lock()
         self._wanted = asyncio.Event()
@@ -80,8 +81,9 @@ class Folding:
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[list[Stretch]]:
         """What is not in the store yet, while nothing of it is being stored."""
+        await self._claim()  # which may have to store some of it
         async with self._folding:
-            yield await self.waiting()
+            yield self.unfolded
 
     async def waiting(self) -> list[Stretch]:
         """What is not in the store yet, of this process and of those that are gone."""
@@ -114,19 +116,32 @@ class Folding:
     async def _claim(self) -> None:
         """Take what writers have left that are gone. Looking costs one listing of a folder, so every flush looks.
 
-        Whoever is cancelled meanwhile does not end it: what is claimed must be known, or nobody could read it.
+        Whoever is cancelled meanwhile does not end it: what is claimed must be known, or nobody could read it. Where
+        there is more than may be held open, what is held is stored first.
         """
-        if self._claiming is None or self._claiming.done():
-            known = {self._journal.writer if self._journal is not None else "", *(each.writer for each in self._left)}
-            if self._folder is None or not has_others(self._folder, known=known):
+        met: set[str] = set()  # a folder that cannot be emptied is not met again and again
+        while True:
+            if self._claiming is None or self._claiming.done():
+                own = self._journal.writer if self._journal is not None else ""
+                known = {own, *met, *(each.writer for each in self._left)}
+                if self._folder is None or not has_others(self._folder, known=known):
+                    return
+                claiming = self._claim_some(self._folder, known)
+                self._claiming = self._loop.create_task(claiming, name="mica-claiming")
+            if not await asyncio.shield(self._claiming):
                 return
-            self._claiming = self._loop.create_task(self._claim_all(self._folder), name="mica-claiming")
-        await asyncio.shield(self._claiming)
+            met.update(each.writer for each in self._left)
+            for leftover in self._left[:1]:
+                await self._fold(leftover)
 
-    async def _claim_all(self, folder: Path) -> None:
-        found = leftovers(folder)
-        while (leftover := await asyncio.to_thread(next, found, None)) is not None:
+    async def _claim_some(self, folder: Path, known: Collection[str]) -> bool:
+        """Claim what there is beside the known; True when there may be more than can be held."""
+        found = leftovers(folder, known=known)
+        while sum(leftover.held for leftover in self._left) < HELD_MAX:
+            if (leftover := await asyncio.to_thread(next, found, None)) is None:
+                return False
             self._left.append(leftover)
+        return True
 
     def _release(self, leftover: Leftover) -> None:
         self.damaged += [problem for problem in leftover.damaged if problem not in self.damaged]

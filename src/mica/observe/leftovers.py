@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Collection, Iterator
@@ -15,6 +16,7 @@ from mica.observe.segment import SUFFIX, UNNAMED, UNREADABLE, Batch, Segment, St
 
 LOCK = "lock"
 DAMAGED = ".damaged"
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process, or the machine, has no more to give just now
 
 
 class Home:
@@ -49,10 +51,10 @@ class Home:
 
     @classmethod
     def claim(cls, path: Path) -> Home | None:
-        """The folder of a writer that is gone; None while it lives, or when somebody else claims it."""
+        """The folder of a writer that is gone; None while it lives, or when somebody else claims it. Raises OSError."""
         try:
             lock = (path / LOCK).open("rb+")
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError, PermissionError):  # gone, or not ours: `closed_in` tells
             return None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,7 +97,12 @@ class Leftover:
         except StoreUnavailable as error:  # of a newer version: it waits for a newer mica
             self.damaged.append(str(error))
             return
-        except (OSError, ValueError) as error:
+        except OSError as error:  # it says nothing of what is in the file
+            if error.errno in EXHAUSTED:
+                raise
+            self.damaged.append(f"{path} cannot be read: {error.strerror or error}; events may wait in it")
+            return
+        except ValueError as error:
             self.damaged.append(f"{path} cannot be read: {error}")
             path.rename(path.with_suffix(SUFFIX + DAMAGED))
             return
@@ -104,7 +111,13 @@ class Leftover:
             return
         if problem is not None:
             self._spoil(segment, problem)
+        segment.close()  # it is only read, and its memory stays: there may be many
         self._segments.append(segment)
+
+    @property
+    def held(self) -> int:
+        """How many segments are open."""
+        return max(1, len(self._segments))
 
     @property
     def writer(self) -> str:
@@ -150,11 +163,29 @@ class Leftover:
         self._home.release()
 
 
-def leftovers(folder: Path | None) -> Iterator[Leftover]:
-    """What dead writers have left in a folder. Folders of living writers are left alone."""
+def leftovers(folder: Path | None, *, known: Collection[str] = ()) -> Iterator[Leftover]:
+    """What dead writers have left in a folder, beside the known. Folders of living writers are left alone."""
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
-        if not path.name.startswith(".") and (home := Home.claim(path)) is not None:
-            yield Leftover(home)
+        if path.name.startswith(".") or path.name in known:
+            continue
+        try:
+            leftover = _left_in(path)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot open {path}: {error.strerror}; events wait there, try again") from error
+        if leftover is not None:
+            yield leftover
+
+
+def _left_in(path: Path) -> Leftover | None:
+    """What a writer has left in its folder; None while it lives. Raises OSError."""
+    home = Home.claim(path)
+    if home is None:
+        return None
+    try:
+        return Leftover(home)
+    except OSError:
+        home.forget()
+        raise
 
 
 def has_others(folder: Path, *, known: Collection[str]) -> bool:

@@ -519,7 +519,7 @@ def load_segment(path: Path) -> Segment | None:
         segment = Segment(area, descriptor, path)
         segment.base = int(path.stem, 16)  # as its header says, where that is whole
         return segment
-    except (StoreUnavailable, ValueError):
+    except BaseException:
         os.close(descriptor)
         raise
 
