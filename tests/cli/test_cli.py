@@ -748,15 +748,23 @@ def test_doctor_says_where_a_space_would_live(terminal: Terminal, tmp_path: Path
 
 
 def test_a_mark_is_kept_while_the_server_is_away(terminal: Terminal, server: Server) -> None:
-    """U-04, TE-03"""
+    """U-04, TE-03, E-28: and the doctor says how much waits, though the store does not answer."""
     store = ["--store", server.address()]
     assert terminal.run("mark", "one", *store).exit_code == 0
     server.kill()
     try:
         marked = terminal.run("mark", "two", *store)
+        asked = terminal.run("doctor", *store)
+        document = json.loads(terminal.run("doctor", "--json", *store).stdout)
     finally:
         server.restart()
 
+    assert asked.exit_code == 1
+    assert asked.stdout.startswith("1 problem  postgresql://")
+    assert "does not answer" in asked.stdout
+    assert "→ 1 event (" in asked.stdout
+    assert document["backlog"]["events"] == 1
+    assert not document["healthy"]
     assert marked.exit_code == 0, marked.output
     assert marked.stdout.startswith("kept here, stored when the store can be written again  ")
     assert "does not answer" in marked.stderr

@@ -18,7 +18,7 @@ from rich.markup import escape
 from mica.cli.observing import hook_failures
 from mica.cli.output import Output, Span, json_option, memory_command, target
 from mica.cli.planning import planned, usual_places
-from mica.errors import InvalidInput
+from mica.errors import InvalidInput, StoreError
 from mica.inject.lines import counted, local, one_line, size
 from mica.memory import Memory
 from mica.model import Event, EventQuery, utc_now
@@ -40,8 +40,12 @@ async def doctor(memory: Memory, output: Output) -> None:
 
     Example: mica doctor
     """
-    with Console(stderr=True).status("verifying") as status:  # first: it stores what killed processes left
-        stored = await memory.verify(on_progress=lambda done: status.update(f"{done:,} events"))
+    try:
+        with Console(stderr=True).status("verifying") as status:  # first: it stores what killed processes left
+            stored = await memory.verify(on_progress=lambda done: status.update(f"{done:,} events"))
+    except StoreError as error:
+        await _show_away(memory, output, str(error))
+        sys.exit(1)
     waiting_events, waiting_bytes = await memory.backlog()
     sizes = await memory.sizes()
     waiting = await memory.unread(_transcripts_of(memory.location))
@@ -99,11 +103,7 @@ async def doctor(memory: Memory, output: Output) -> None:
         "problems": problems,
         "failed_work": [{"at": event.at, **event.data} for event in failed],
         "advice": advice,
-        "versions": {
-            "mica": version("mica"),
-            "python": platform.python_version(),
-            "sqlite": apsw.sqlite_lib_version(),
-        },
+        "versions": _versions(),
     }
 
     def for_people(console: Console) -> None:
@@ -121,6 +121,39 @@ async def doctor(memory: Memory, output: Output) -> None:
     output.show(document, for_people)
     if wrong:
         sys.exit(1)
+
+
+async def _show_away(memory: Memory, output: Output, reason: str) -> None:
+    """What can be told of a space whose store does not answer, or takes nothing: the reason, and what waits for it."""
+    waiting_events, waiting_bytes = await memory.backlog()
+    problems = [reason, *memory.damaged]
+    advice = [*problems]
+    if waiting_events:
+        advice.append(
+            f"{counted(waiting_events, 'event')} ({size(waiting_bytes)}) waiting in {memory.store.segments}: stored by "
+            "the next who opens this space from here when the store takes them; nothing of it is lost"
+        )
+    document = {
+        "healthy": False,
+        "store": memory.location,
+        "exists": True,
+        "events": None,  # nobody knows
+        "backlog": {"events": waiting_events, "size_bytes": waiting_bytes},
+        "problems": problems,
+        "advice": advice,
+        "versions": _versions(),
+    }
+
+    def for_people(console: Console) -> None:
+        console.print(f"[red]{counted(len(problems), 'problem')}[/]  {escape(memory.location)}", soft_wrap=True)
+        for line in advice:
+            console.print(f"[yellow]→[/] {escape(line)}", soft_wrap=True)
+
+    output.show(document, for_people)
+
+
+def _versions() -> dict[str, str]:
+    return {"mica": version("mica"), "python": platform.python_version(), "sqlite": apsw.sqlite_lib_version()}
 
 
 def _unwritable(place: Path | str, segments: Path | None) -> list[str]:
