@@ -1013,6 +1013,30 @@ async def test_the_zone_of_days_must_exist(tmp_path: Path, home: Settings) -> No
         await mica.open(tmp_path / "space.db", settings=wrong)
 
 
+@pytest.mark.parametrize(
+    "at", [datetime(1, 1, 1, tzinfo=UTC), datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 31, 23, tzinfo=UTC)]
+)
+async def test_a_mark_of_an_absurd_time_keeps_nothing_from_being_crystallized(
+    memory: mica.Memory, clock: HandClock, at: datetime
+) -> None:
+    """A log that is imported may say anything; `mica tick` ended with it, every time."""
+    for text in SAID:
+        with memory.context(session="absurd"):
+            memory.emit("mark", {"text": text, "tags": []}, at=at)
+    observe(memory, clock, "s1", says=OTHER)
+
+    made = await memory.crystallize(level="epoch")
+    clock.move(days=1)
+    await memory.auto_crystallize()
+
+    assert {"session:absurd", "session:s1", "day:2026-11-02"} <= {crystal.period for crystal in made}
+    assert {each.reason for each in await memory.waiting()} <= {
+        "too little to say it in fewer words than it has",
+        "no milestone has ended it; a mark with the tag milestone does",
+    }
+    assert await memory.verify() == []
+
+
 async def test_superseded_crystals_are_kept(memory: mica.Memory, clock: HandClock) -> None:
     """B-12: a crystal never changes or disappears through a later one."""
     observe(memory, clock, "s1")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
@@ -22,6 +22,10 @@ from mica.model import EventId, Mark
 S = TypeVar("S", Mark, Crystal)
 
 SESSION_CHARACTERS_MAX = 300  # of an id, in the name of a period
+FIRST_AT, LAST_AT = (  # that are counted by days: beyond, there is no room for a zone and a week
+    datetime.min.replace(day=20, tzinfo=UTC),
+    datetime.max.replace(day=10, tzinfo=UTC),
+)
 SESSION_MARKS_MIN = 5  # fewer do not make a session of their own
 
 
@@ -79,7 +83,7 @@ class Calendar:
         self._zone = zone
 
     def day(self, at: datetime) -> date:
-        return at.astimezone(self._zone).date()
+        return min(max(at, FIRST_AT), LAST_AT).astimezone(self._zone).date()
 
     def is_over(self, day: date, now: datetime) -> bool:
         return self.day(now) > day
@@ -92,6 +96,11 @@ class Calendar:
     def is_week_over(self, day: date, now: datetime) -> bool:
         """Whether the ISO week of this day is over: on Sunday at 24:00."""
         return self.day(now) >= day - timedelta(days=day.weekday()) + timedelta(days=7)
+
+
+def long_before(at: datetime, days: int) -> datetime:
+    """So many days earlier, or the beginning of the calendar."""
+    return at - timedelta(days=days) if at > FIRST_AT else datetime.min.replace(tzinfo=UTC)
 
 
 def sessions(

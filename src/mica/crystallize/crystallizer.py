@@ -294,7 +294,7 @@ class Crystallizer:
             closed = {each.period for each in due}
             gone = [each for each in surviving.pending if each.period not in closed and not each.is_tree]
             return due + (await self._ended(gone, spent) if request.since is None else [])
-        since = min((crystal.start_at for crystal in hierarchy), default=now) - timedelta(days=8)
+        since = closings.long_before(min((crystal.start_at for crystal in hierarchy), default=now), days=8)
         live = {each.period: each for each in await self._live(level, since)}
         close = closings.days if level == "day" else closings.weeks
         again = () if request.taken is None else request.taken.periods
@@ -310,7 +310,7 @@ class Crystallizer:
         ]
         if not marks:
             return []
-        oldest = min(mark.at for mark in marks) - timedelta(days=2)
+        oldest = closings.long_before(min(mark.at for mark in marks), days=2)
         ended = await self._store.events(EventQuery(names=(SESSION_ENDED,), since=oldest, limit=None))
         latest = {mark.session: mark.at for mark in sorted(marks, key=lambda mark: mark.at)}
         # One that was taken up again after its end goes on.
