@@ -764,6 +764,25 @@ async def test_what_was_recalled_is_never_evidence(memory: Memory) -> None:
         await memory.retract(told.id, reason="nobody saw it")
 
 
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("2026-11-03", "has no time; give an aware datetime"),
+        (datetime.fromisoformat("2026-11-03T09:00"), "has no time zone; use an aware datetime"),
+        (datetime(1, 1, 1, tzinfo=UTC), "older than 1970"),
+        (datetime(9999, 12, 31, tzinfo=UTC), "still to come"),
+    ],
+)
+async def test_a_mark_of_a_time_that_cannot_be_meant_is_refused(memory: Memory, at: datetime, said: str) -> None:
+    """B-43: also beside a parent, with which it is compared."""
+    root = memory.mark("The cookie is set before the redirect")
+    for parent in (None, root):
+        with pytest.raises(InvalidInput, match=said):
+            memory.mark("It was the proxy", at=at, parent=parent)
+
+    assert [event.id for event in await memory.events()] == [root.id]
+
+
 async def test_a_parent_that_is_no_event_is_named_for_marks_too(memory: Memory) -> None:
     """As for any event, before anything is recorded."""
     for record in (memory.mark, memory.emit):

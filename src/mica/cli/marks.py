@@ -49,6 +49,7 @@ PATIENCE_S = 1.0  # a person in a shell would rather wait than be told a part; a
     show_default=True,
     help="What the parent is to it: its cause, or what it continues, branches off or fulfills.",
 )
+@click.option("--at", type=Moment(), help="When it was observed, where not now: 2026-11-03T09:30, 2h, 'last Tuesday'.")
 @click.option("--lines", is_flag=True, help="Every line of standard input is a mark of its own: all of them, or none.")
 @click.option("--session", help="The session it belongs to.")
 @click.option("--agent", help="The agent that observed it; without it, you did.")
@@ -63,6 +64,7 @@ async def mark(
     principles: tuple[str, ...],
     parent: str | None,
     relation: str,
+    at: datetime | None,
     lines: bool,
     session: str | None,
     agent: str | None,
@@ -101,6 +103,7 @@ async def mark(
                 parent=led,
                 relation=cast(Relation, relation),
                 origin=origin,
+                at=at,
             )
             for each in said
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
     from mica.store.importing import Imported, Importing, LogImported, Progress
 
 
+OBSERVED_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # what is older comes from a clock that was never set
+AHEAD = timedelta(days=1)  # by which the clock of another machine may be ahead, its zone among it
 _SPACE_OF: dict[WriterId, str] = {}  # who made marks in this process, and in which space
 
 
@@ -92,7 +94,10 @@ class Observing(Wired):
         """Record an observation; returns where it stands. Secrets are redacted on the way in.
 
         `relation` says what the parent is to it: it causes it, or the mark continues it, branches off or fulfills it.
+        `at` is when it was observed, where that was not now. Raises InvalidInput for a time that cannot be meant.
         """
+        if at is not None:
+            _check_observed(at, now=self._clock())
         if relation not in RELATIONS:
             raise InvalidInput(f"there is no relation {relation!r}; use one of {', '.join(RELATIONS)}")
         data = self._mark_data(text, tags, why, principles)
@@ -256,3 +261,15 @@ class Observing(Wired):
         from mica.store.importing import Importing
 
         return Importing(self._store, append=self._append, ids=self._ids, clock=self._clock, idle=IDLE)
+
+
+def _check_observed(at: object, *, now: datetime) -> None:
+    """Raise InvalidInput when nobody can have observed something then."""
+    if not isinstance(at, datetime):
+        raise InvalidInput(f"a mark of {at!r} has no time; give an aware datetime")
+    if at.tzinfo is None:
+        raise InvalidInput(f"a mark of {at.isoformat()} has no time zone; use an aware datetime")
+    if at < OBSERVED_FIRST:
+        raise InvalidInput(f"a mark of {at.isoformat()} is older than {OBSERVED_FIRST.year}; give when it was observed")
+    if at > now + AHEAD:
+        raise InvalidInput(f"a mark of {at.isoformat()} is still to come; give when it was observed")
