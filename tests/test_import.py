@@ -46,6 +46,15 @@ async def test_everything_of_the_recordings_is_there_once(memory: Memory) -> Non
     assert await memory.verify() == []
 
 
+async def test_an_event_that_looks_like_a_record_of_an_import_stops_none(memory: Memory) -> None:
+    """U-04: an application may call its events as it likes; `mica import` and `mica doctor` ended with a traceback."""
+    memory.emit("transcript.read", {"text": "the whole transcript"})
+    memory.emit("transcript.read", {"transcript": str(A), "bytes": -1, "fingerprint": ""})
+
+    assert await memory.unread([A]) == [A]
+    assert (await memory.import_transcripts([A])).files == 1
+
+
 async def test_every_client_is_read_into_the_same_vocabulary(memory: Memory, opencode_db: Path) -> None:
     """A-12, TA-02: whose a transcript is, is seen from the file; importing again stores nothing."""
     transcripts = [OTHERS / "codex" / "rollout.jsonl", OTHERS / "gemini" / "session.jsonl"]

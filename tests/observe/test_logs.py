@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import tempfile
@@ -17,12 +18,23 @@ import mica
 from mica import Context, EventQuery, Memory
 from mica.errors import InvalidInput
 from mica.inject.documents import chosen, event_line
-from mica.model import Event
+from mica.inject.purge import QUOTED
+from mica.inject.receipts import BRIEF
+from mica.inject.switching import SWITCHED
+from mica.llm.accounting import RESERVED, SPENT
+from mica.model import CRYSTAL, EPOCH_OPENED, PURGED, REFUSED, RETRACTED, Event
 from mica.observe import logs
+from mica.observe.clients.hooks import BRIEFED
+from mica.select.fragments import DEGRADED, GATHERED, JUDGED, JUDGMENT_RETRACTED
+from mica.select.sources.health import TESTED
 from mica.settings import Settings
 from mica.store.ephemeral import EphemeralStore
-from mica.store.importing import LogImported
+from mica.store.importing import TRANSCRIPT_READ, LogImported
+from mica.store.purging import ALLOWED, EXPORTED, PURGE
+from mica.teachings import PROMOTED, WITHDRAWN
 from mica.testing import HandClock, History, build, histories
+from mica.trails import CREATED, CRYSTALLIZED, LEARNING
+from mica.walks import OFFER, OUTCOME
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -351,6 +363,95 @@ async def test_a_context_by_reference_is_missing_and_told(memory: Memory, tmp_pa
     """E-39"""
     with pytest.raises(InvalidInput, match="line 1 names its context 'ctx_1', which is not in the file"):
         await memory.import_log(written(tmp_path, {"event": "x", "timestamp": 1, "_ksi_context": "ctx_1"}))
+
+
+async def test_a_context_that_is_no_object_is_told_rather_than_dropped(memory: Memory, tmp_path: Path) -> None:
+    """E-39"""
+    record = {"event": "x", "timestamp": 1, "data": {"_ksi_context": ["a"]}}
+    with pytest.raises(InvalidInput, match="line 1 has a list as its _ksi_context, not an object"):
+        await memory.import_log(written(tmp_path, record))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(PURGED, REFUSED, CRYSTAL, RETRACTED, EPOCH_OPENED, PROMOTED, WITHDRAWN, JUDGED, JUDGMENT_RETRACTED),
+        *(DEGRADED, GATHERED, TESTED, BRIEF, SWITCHED, CREATED, CRYSTALLIZED, LEARNING, OUTCOME, OFFER, BRIEFED),
+        *(PURGE, EXPORTED, ALLOWED, QUOTED, TRANSCRIPT_READ, RESERVED, SPENT, "job.failed"),
+    ],
+)
+async def test_a_foreign_log_cannot_speak_for_mica(memory: Memory, tmp_path: Path, name: str) -> None:
+    """K-46: what people and mica say of themselves is never taken from the log of another program."""
+    found = await memory.import_log(written(tmp_path, cloud("1", type=name, data={"on": False, "x": 1})))
+
+    assert found.events == 1
+    event = await memory.event(1)
+    assert event.name == f"imported.{name}"
+    assert event.data["imported"]["name"] == name  # type: ignore[index]  # kept under the name that it had
+
+
+async def test_a_foreign_log_switches_and_retracts_nothing(memory: Memory, tmp_path: Path) -> None:
+    """K-46"""
+    seen = memory.mark("Cookie is set before the redirect")
+    at = {"timestamp": 2_000_000_000}
+    switched = {"event": SWITCHED, **at, "data": {"on": False, "_ksi_context": {"_event_id": "1"}}}
+    retracted = {"event": RETRACTED, **at, "data": {"mark": seen.id, "_ksi_context": {"_event_id": "2"}}}
+
+    assert (await memory.import_log(written(tmp_path, switched, retracted))).events == 2
+
+    assert await memory.briefs_are_on()
+    assert [hit.mark.id for hit in await memory.search("cookie") if isinstance(hit, mica.Hit)] == [seen.id]
+
+
+async def test_lines_of_another_format_are_named(memory: Memory, tmp_path: Path) -> None:
+    """E-39: read as what they are not, they would lose their id and their parent."""
+    first = {"event": "x", "timestamp": 1, "_event_id": "a"}
+    with pytest.raises(InvalidInput, match="line 2 is a CloudEvent, and those before are flat"):
+        await memory.import_log(written(tmp_path, first, cloud("1", causationid="nowhere")))
+
+    assert await everything(memory) == []
+
+
+async def test_an_export_that_a_tool_has_written_anew_is_the_same(memory: Memory, tmp_path: Path) -> None:
+    """TE-03: blanks and escapes are no content."""
+    memory.emit("x", {"said": "Grüße\u2028", "n": [1, 2.5, 2**70]})
+    (event,) = await everything(memory)
+    path = written(tmp_path, json.loads(event_line(event)))
+    assert event.body not in path.read_bytes()
+
+    assert (await memory.import_log(path)).repeated == 1
+    async with mica.open(":memory:") as other:
+        await other.import_log(path)
+        assert (await everything(other))[0].body == event.body
+
+
+async def test_what_the_store_refuses_is_named_by_its_line(memory: Memory, tmp_path: Path) -> None:
+    memory.emit("x", {})
+    memory.emit("x", {})
+    one, two = await everything(memory)
+    changed = json.loads(event_line(two)) | {"name": CRYSTAL}
+    path = written(tmp_path, json.loads(event_line(one)), changed)
+
+    async with mica.open(":memory:") as other:
+        with pytest.raises(InvalidInput, match=f"line 2 cannot be stored: event '{two.id}' is not a crystal"):
+            await other.import_log(path)
+        assert await everything(other) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"event":"x","timestamp":"yesterday"}', "line 1 has the time 'yesterday', which is none"),
+        (b'{"event":"x","timestamp":1,"n":' + b"9" * 5_000 + b"}", "line 1 holds a number of more than 4,300 digits"),
+        (b'{"event":"x","timestamp":1,"n":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "line 1 is nested too deeply"),
+        (gzip.compress(b'{"event":"x","timestamp":1}'), "log.jsonl is compressed; `zcat .* | mica events import -`"),
+    ],
+)
+async def test_what_cannot_be_read_is_told_in_words(memory: Memory, tmp_path: Path, line: bytes, said: str) -> None:
+    (tmp_path / "log.jsonl").write_bytes(line + b"\n")
+
+    with pytest.raises(InvalidInput, match=said):
+        await memory.import_log(tmp_path / "log.jsonl", format="flat")
 
 
 @pytest.mark.parametrize(("line", "said"), [("null", "holds null"), ("[1]", "holds a list"), ("3", "holds a number")])

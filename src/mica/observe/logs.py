@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -25,7 +26,6 @@ from mica.model import (
     LABEL_CHARACTERS_MAX,
     MARK,
     NAME_CHARACTERS_MAX,
-    PAYLOAD_BYTES_MAX,
     Context,
     Event,
     EventId,
@@ -57,6 +57,12 @@ AMBIGUOUS = -1
 TOLD_MAX = 5  # lines named in an error; more would not be read
 SPLIT = "split it into parts and import them in order: a parent in an earlier part is found"
 
+# What mica acts on: a line of another program is no word of a person here, nor a record of our own work.
+_OURS = re.compile(
+    r"(brief|crystal|epoch|event|judgment|log|mark|quality|teaching|trail|transcript)(\..*)?"
+    r"|defrag|offer|source\.tested|session\.briefed|task\.outcome|model\.(reserved|spent)|(hook|job)\.failed"
+)
+_GZIP = b"\x1f\x8b"
 _NAME_UNSAFE = re.compile(r"[\s*?\x00-\x1f]")
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
@@ -128,6 +134,8 @@ def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: st
     for line in lines(file) if isinstance(file, Path) else lines_of(file):
         size += len(line.text)
         text = line.text.removeprefix(b"\xef\xbb\xbf") if line.number == 1 else line.text
+        if line.number == 1 and text.startswith(_GZIP):
+            raise InvalidInput(f"{path} is compressed; `zcat {path} | mica events import -` takes it in")
         if not text.strip():
             continue
         if len(entries) >= EVENTS_MAX or size > BYTES_MAX or line.cut:
@@ -138,7 +146,9 @@ def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: st
         try:
             format = format or _format_of(_object(text))
             entries.append(_READERS[format](line, text, source))
-        except (ValueError, TypeError, RecursionError, InvalidEvent, InvalidContext) as error:
+        except RecursionError:
+            problems.append((line.number, "is nested too deeply"))
+        except (ValueError, TypeError, InvalidEvent, InvalidContext) as error:
             problems.append((line.number, str(error) or type(error).__name__))
     _raise(path, problems)
     return _keyed(path, format or "mica", entries)
@@ -203,9 +213,17 @@ def _object(text: bytes) -> Object:
         raise ValueError(f"is no JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.pos + 1}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"is not in UTF-8: byte {error.start + 1} is {text[error.start]:#04x}") from error
+    except ValueError as error:
+        if "digits" not in str(error):
+            raise
+        raise ValueError(f"holds a number of more than {sys.get_int_max_str_digits():,} digits") from error
     if not isinstance(found, dict):
-        raise ValueError(f"holds {_CALLED.get(type(found), 'a number')}, not an object")
+        raise ValueError(f"holds {_called(found)}, not an object")
     return found
+
+
+def _called(value: object) -> str:
+    return _CALLED.get(type(value), "a number")
 
 
 def _refuse_constant(name: str) -> object:
@@ -283,10 +301,8 @@ def _read_mica(line: Line, text: bytes, source: str) -> Entry:
         split_id(identifier)
     check_name(record.name)
     check_time(record.name, record.at)
-    body = bytes(record.data)
-    data = decode_data(body)
-    if len(body) > PAYLOAD_BYTES_MAX:
-        encode_data(record.name, data)  # refuses it in its own words
+    data = decode_data(record.data)
+    body = encode_data(record.name, data)  # as ours are, also where a tool has written the line anew
     if record.name == MARK:
         check_mark(data)
     context = record.context
@@ -337,6 +353,8 @@ def _read_embedded(line: Line, text: bytes, source: str, *, format: Format) -> E
     given = outer.pop("data", None)
     inner: Object = dict(given) if isinstance(given, dict) else {}
     envelope = _envelope(outer, inner)
+    if "specversion" in outer and "_event_id" not in envelope:
+        raise ValueError(f"is a CloudEvent, and those before are {format}; put each format into a file of its own")
     name = next((str(outer.pop(field)) for field in _NAMES if isinstance(outer.get(field), str)), None)
     name = name or _text(envelope, "_event_name") or ""
     times = ((envelope, "_event_timestamp"), (outer, "timestamp"), (outer, "time"))
@@ -376,7 +394,9 @@ def _envelope(outer: Object, inner: Object) -> Object:
         context = place.pop(_KSI, None)
         if isinstance(context, str):
             raise ValueError(f"names its context {context!r}, which is not in the file; export with embedded contexts")
-        found |= context if isinstance(context, dict) else {}
+        if context is not None and not isinstance(context, dict):
+            raise ValueError(f"has {_called(context)} as its {_KSI}, not an object")
+        found |= context or {}
     for place in (inner, outer):
         for field in _ENVELOPE:
             if field in place and found.setdefault(field, place[field]) == place[field]:
@@ -445,7 +465,7 @@ def _entry(
     if not name:
         raise ValueError("has no name: an event, event_name, name or type")
     usable = _NAME_UNSAFE.sub("_", name)[:NAME_CHARACTERS_MAX]
-    usable = "imported.mark" if usable == MARK else usable  # a mark has an intent of its own, which a log line has not
+    usable = f"imported.{usable}"[:NAME_CHARACTERS_MAX] if _OURS.fullmatch(usable) else usable
     fields = {field: value for field, value in left.items() if value is not None}
     imported: Object = {"format": format, "id": _last(key)}
     imported |= {"parent": _last(parent)} if parent else {}
@@ -489,7 +509,10 @@ def _text(record: Object, field: str, *, label: bool = False) -> str | None:
 def _moment(value: object) -> datetime:
     """A time: ISO 8601, where UTC is meant when it names no zone, or a number of seconds, milli- or microseconds."""
     if isinstance(value, str):
-        at = datetime.fromisoformat(value)
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise ValueError(f"has the time {value[:60]!r}, which is none; give it in ISO 8601 or seconds") from error
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("has no time: a timestamp, time or _event_timestamp")

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 
 import msgspec
 
@@ -142,6 +142,10 @@ class Importing:
                 f"nothing of {path} was imported: {log.called(EventId(error.event_id))} is in this space with other "
                 f"content; {ours if log.format == 'mica' else other}"
             ) from error
+        except InvalidEvent as error:
+            refused = (entry.line for entry, event in zip(log.entries, read.events, strict=True) if _is_refused(event))
+            where = f"line {line} cannot be stored: " if (line := next(refused, None)) else ""
+            raise InvalidInput(f"nothing of {path} was imported: {where}{error}") from error
         taken = {event.id for event in read.events if not is_tombstone(event)} & await self._tombstones()
         return LogImported(
             format=log.format,
@@ -217,8 +221,9 @@ class Importing:
         """How far each transcript was read."""
         places: dict[_Transcript, _Place] = {}
         for event in await self._store.events(EventQuery(names=(TRANSCRIPT_READ,), limit=None)):
-            place = msgspec.json.decode(event.body, type=_Place)
-            places[_Transcript(place.transcript, place.fingerprint)] = place
+            with contextlib.suppress(msgspec.ValidationError):  # whoever emitted that, it is no record of ours
+                place = msgspec.json.decode(event.body, type=_Place)
+                places[_Transcript(place.transcript, place.fingerprint)] = place
         return places
 
 
@@ -245,6 +250,14 @@ async def parted(store: Store, events: Iterable[Event]) -> tuple[list[Event], di
     return list(fresh.values()), refused
 
 
+def _is_refused(event: Event) -> bool:
+    try:
+        check_event(event, None)
+    except InvalidEvent:
+        return True
+    return False
+
+
 class _Transcript(msgspec.Struct, frozen=True):
     path: str
     fingerprint: str  # a file that was replaced by another is another transcript
@@ -252,7 +265,7 @@ class _Transcript(msgspec.Struct, frozen=True):
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
     transcript: str
-    bytes: int
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
     fingerprint: str
     settled: bool = True  # False: the last turn might have gone on; an earlier mica took every turn as ended
 
