@@ -678,6 +678,11 @@ def test_a_space_can_be_copied(terminal: Terminal, tmp_path: Path) -> None:
     assert "2 events in" in terminal.run("copy", target).stdout
     assert terminal.json("verify", "--store", target) == {"events": 2, "problems": []}
     assert "is this space itself" in terminal.run("copy", target, "--store", target).stderr
+    third = str(tmp_path / "third.db")
+    assert terminal.json("copy", target, third) == {"events": 2, "stored": 2, "repeated": 0}
+    assert terminal.run("copy", target, third, "--store", target).exit_code == 2
+    assert "3 stores are given" in terminal.run("copy", target, third, third).stderr
+    assert "would be gone with this command" in terminal.run("copy", ":memory:").stderr
     terminal.run("mark", "three", "--store", str(tmp_path / "other.db"))
     assert "holds another space" in terminal.run("copy", target, "--store", str(tmp_path / "other.db")).stderr
     assert terminal.run("copy", str(tmp_path / "other.db"), "--into-other").exit_code == 0

@@ -53,6 +53,20 @@ async def test_a_copy_that_was_cut_off_goes_on(store: Store, monkeypatch: pytest
     assert len(await target.events(EventQuery(limit=None))) == 45
 
 
+async def test_a_space_can_be_copied_while_it_is_written(store: Store) -> None:
+    """E-38: the proof is about what was there when the copy began, not about what comes during it."""
+    await store.append([build(number) for number in range(5)])
+
+    class Overtaken(EphemeralStore):
+        async def append(self, events: Sequence[Event]) -> Appended:
+            await store.append([build(100 + await store.last_position())])
+            return await super().append(events)
+
+    assert await copy(store, target := Overtaken()) == Copied(events=5, stored=5, repeated=0)
+    assert await target.last_position() == 5
+    assert await store.last_position() > 5
+
+
 async def test_other_content_under_a_known_id_is_refused(store: Store) -> None:
     await store.append([build(1, data={"n": 1})])
     target = EphemeralStore()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import platform
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
+from typing import ParamSpec, cast
 
 import apsw
 import click
@@ -26,6 +29,8 @@ from mica.observe.spool import Spools, hooks_folder
 from mica.settings import load_settings
 from mica.store.opening import prepare as prepare_server
 from mica.store.space import is_address, shown, space_of
+
+P = ParamSpec("P")
 
 SOURCES_S = 2.0  # for all declared sources together to say that they are there
 FAILED_LATELY = timedelta(days=1)  # work that failed before was done since, or fails again
@@ -226,19 +231,37 @@ async def verify(memory: Memory, output: Output) -> None:
         sys.exit(1)
 
 
+def _from_source(function: Callable[P, None]) -> Callable[P, None]:
+    """A command that is given the space as an argument before its destination, or by options as all others."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        *sources, kwargs["destination"] = cast(tuple[str, ...], kwargs.pop("places"))
+        if len(sources) > 1:
+            raise click.UsageError(f"{len(sources) + 1} stores are given; a copy has one source and one target")
+        if sources and (kwargs["store"] is not None or kwargs["space"] is not None):
+            raise click.UsageError("give SOURCE, --store or --space, not two of them")
+        kwargs["store"] = sources[0] if sources else kwargs["store"]
+        function(*args, **kwargs)
+
+    return run
+
+
 @click.command()
-@click.argument("destination", metavar="TARGET")
+@click.argument("places", nargs=-1, required=True, metavar="[SOURCE] TARGET")
+@_from_source
 @click.option("--into-other", is_flag=True, help="Also into a store that holds another space; the two become one.")
 @memory_command
 async def copy(memory: Memory, output: Output, *, destination: str, into_other: bool) -> None:
-    """Copy this space into another store, and prove that everything is there. Run it again to go on.
+    """Copy a space into another store, and prove that everything is there. Run it again to go on.
 
-    TARGET is a file, made if need be, or an address, postgresql://… It is empty or a copy of this space, which is known
-    by its first event.
+    SOURCE and TARGET are files or addresses, postgresql://… Without SOURCE it is the space that the options name, else
+    the directory's own. TARGET is made if need be; it is empty or a copy of the space, known by its first event. What
+    is written to the space meanwhile is for the next copy.
 
-    Example: mica copy backup.db --space sample
+    Example: mica copy shop.db backup.db
     """
-    _check_folder(destination)
+    _check_destination(destination)
     with Console(stderr=True).status("copying") as status:
         done = await memory.copy_to(
             destination, into_other=into_other, on_progress=lambda count: status.update(f"{count:,} events")
@@ -251,8 +274,10 @@ async def copy(memory: Memory, output: Output, *, destination: str, into_other: 
     output.show(done, for_people)
 
 
-def _check_folder(destination: str) -> None:
-    """Raise InvalidInput for a file in a folder that is not there: a copy goes where somebody looks for it."""
+def _check_destination(destination: str) -> None:
+    """Raise InvalidInput for a place where nobody would find the copy: in memory, or in a folder that is not there."""
+    if destination == ":memory:":
+        raise InvalidInput("a copy in :memory: would be gone with this command; give a file or an address")
     folder = Path(destination).expanduser().absolute().parent
     if not is_address(destination) and not folder.is_dir():
         raise InvalidInput(f"there is no folder {folder} for the copy; make it first")

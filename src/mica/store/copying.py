@@ -44,8 +44,9 @@ async def copy(
     await _check_target(source, target, into_other=into_other)
     for purge in await source.purges():
         await target.keep_purge(purge)
-    first = await _pass(source, target, on_progress)
-    second = await _pass(source, target, lambda _: None)
+    until = await source.last_position()  # what others write meanwhile is for the next copy
+    first = await _pass(source, target, on_progress, until=until)
+    second = await _pass(source, target, lambda _: None, until=until)
     if second.stored or second.events < first.events:
         raise StoreError(f"{second.stored:,} events were missing in {target.location} after the copy; run it again")
     return first
@@ -69,9 +70,9 @@ def _is_one_place(one: str, other: str) -> bool:
     return one == other or (Path(one).exists() and Path(other).exists() and Path(one).samefile(other))
 
 
-async def _pass(source: Store, target: Store, on_progress: Callable[[int], None]) -> Copied:
+async def _pass(source: Store, target: Store, on_progress: Callable[[int], None], *, until: int) -> Copied:
     after = events = stored = repeated = buried = 0
-    while batch := await source.log(after, limit=BATCH_EVENTS):
+    while after < until and (batch := await source.log(after, limit=min(BATCH_EVENTS, until - after))):
         appended = await target.append([msgspec.structs.replace(event, position=None) for event in batch])
         buried += await _bury(target, batch)
         after = batch[-1].position or 0
