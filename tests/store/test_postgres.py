@@ -399,6 +399,27 @@ async def test_a_host_that_is_none_is_told_in_one_line(host: str) -> None:
         await PostgresStore.open(f"postgresql://nobody:x@/mica?host={host}")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("sslmode=bogus", "`sslmode` parameter must be one of"),
+        ("target_session_attrs=bogus", "target_session_attrs is expected"),
+        ("port=abc", "port='abc' is not usable; give a number"),
+        ("sslmode=verify-full&sslrootcert=/nosuch.crt", "sslrootcert='/nosuch.crt' in the address names no file"),
+    ],
+)
+async def test_what_is_wrong_in_an_address_is_told_in_one_line(server: Server, wrong: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        await PostgresStore.open(f"{server.address()}&{wrong}")
+
+
+async def test_certificates_that_are_none_are_told(tmp_path: Path) -> None:
+    (tmp_path / "root.crt").write_text("nothing")
+    address = f"postgresql://nobody@localhost:1/mica?sslmode=verify-full&sslrootcert={tmp_path}/root.crt"
+    with pytest.raises(StoreUnavailable, match=r"gives no secure connection .* check sslmode and the certificates"):
+        await PostgresStore.open(address)
+
+
 def test_an_address_is_shown_without_its_password() -> None:
     parsed = parse_address("postgresql://ann:s%40cret@db.example.org:5433/shop?sslmode=require&space=a b", space="x")
     assert str(parsed) == "postgresql://ann@db.example.org:5433/shop?space=a+b"
@@ -456,10 +477,11 @@ def test_commands_name_a_space_and_never_show_a_password(server: Server, tmp_pat
             ["doctor"],
             ["up", "--once"],
             ["copy", f"{environment['MICA_STORE']}-copy"],
+            ["copy", f"{server.dsn(role=APP)}&password=hidden&space=shop-copy"],
         )
     ]
 
-    assert [result.exit_code for result in results] == [0, 0, 0, 0], results
+    assert [result.exit_code for result in results] == [0, 0, 0, 0, 0], results
     assert "space=shop" in results[1].stdout
     assert "✓ shop " in results[2].stdout
     assert not [result.output for result in results if "hidden" in result.output]

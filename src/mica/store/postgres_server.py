@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources
+from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
@@ -44,6 +46,8 @@ CONNECTIONS_MAX = 4  # one writes, the others read; many processes share a serve
 QUERIES_MAX = 50_000  # of one connection, which is then replaced: server processes grow with what they have planned
 RELEASE_MIN = 14  # the oldest that its makers still mend
 SPACE_CHARACTERS_MAX = 200  # a name for people; longer ones are paths or texts in the wrong place
+
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")  # what an address may name
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # folded by no quoting, and short of PostgreSQL's limit of 63
 
@@ -101,6 +105,8 @@ def parse_address(text: str, *, space: str) -> Address:
         raise InvalidInput(f"space={name[:60]!r} is not usable; give 1 to {SPACE_CHARACTERS_MAX} printable characters")
     if not _SCHEMA_NAME.fullmatch(schema):
         raise InvalidInput(f"schema={schema[:60]!r} is not usable; give up to 48 of a to z, 0 to 9 and _")
+    if not given.get("port", "0").isdecimal():
+        raise InvalidInput(f"port={given['port'][:60]!r} is not usable; give a number")
     rest = [(key, value) for key, value in pairs if key not in {"space", "schema"}]
     host = (parts.hostname or "") + port
     return Address(
@@ -119,6 +125,7 @@ async def connect(address: Address, *, at_once: bool = True) -> Pool:
     Nothing outlives a transaction on a connection: no prepared statements, no settings. A pooler in transaction mode
     may give each transaction another server process.
     """
+    _check_files(address)
     with translated(address):
         pool = await asyncpg.create_pool(
             address.dsn,
@@ -139,6 +146,13 @@ async def connect(address: Address, *, at_once: bool = True) -> Pool:
         return pool
 
 
+def _check_files(address: Address) -> None:
+    """Raise InvalidInput where a file is named that is not there: the driver does not say which."""
+    for key, value in parse_qsl(urlsplit(address.dsn).query):
+        if key in _FILES and not Path(value).is_file():
+            raise InvalidInput(f"{key}={value!r} in the address names no file; check the path")
+
+
 def discard(connection: PoolConnectionProxy[asyncpg.Record]) -> None:
     """Let nobody use this connection again; the server undoes what it was not told to commit."""
     with suppress(asyncpg.InterfaceError):  # the pool may have thrown it out already
@@ -147,9 +161,6 @@ def discard(connection: PoolConnectionProxy[asyncpg.Record]) -> None:
 
 async def _nothing_to_reset(_: Connection) -> None:
     """Every setting of ours ends with its transaction."""
-
-
-# -- What a machine remembers ---------------------------------------------------------------------------------
 
 
 # -- Migrations -----------------------------------------------------------------------------------------------
@@ -309,6 +320,8 @@ def translated(address: Address) -> Iterator[None]:
         raise StoreUnavailable(f"{where} ended the connection ({error}); try again") from error
     except TimeoutError as error:
         raise StoreUnavailable(f"{where} did not answer in time; is it running, and is the way to it open?") from error
+    except asyncpg.ClientConfigurationError as error:
+        raise InvalidInput(f"the address of {where} cannot be used: {' '.join(str(error).split())}") from error
     except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         if isinstance(error, ValueError):
             raise  # a value of ours that no column can hold: a mistake here, not of the server
@@ -318,6 +331,10 @@ def translated(address: Address) -> Iterator[None]:
             raise
         raise StoreUnavailable(
             f"{address.host!r} is no host; give a name, an address or the path of a socket"
+        ) from error
+    except ssl.SSLError as error:
+        raise StoreUnavailable(
+            f"{where} gives no secure connection ({error}); check sslmode and the certificates in the address"
         ) from error
     except OSError as error:
         raise StoreUnavailable(f"{where} does not answer ({error}); is it running?") from error

@@ -75,8 +75,8 @@ def is_address(target: Path | str) -> bool:
 
 
 def shown(target: Path | str) -> str:
-    """A target as people may see it: without the password that an address may contain."""
-    return re.sub(r"(://[^:/@]*):.*@", r"\1@", str(target))
+    """A target as people may see it: without the passwords that an address may contain."""
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1@", str(target)))
 
 
 def _space(identity: Path, *, root: Path, home: Path) -> Space:
