@@ -285,6 +285,10 @@ async def test_wrong_kinds_of_values_are_named(memory: Memory) -> None:
         memory.emit("mark", {"foo": 1})
     with pytest.raises(InvalidInput, match="a query is a text"):
         await memory.search(None)  # type: ignore[arg-type]  # the point
+    for query in ("", " \n", "?! …", "🎉"):
+        with pytest.raises(InvalidInput, match="no word to search for"):
+            await memory.search(query)
+    assert await memory.search("日") == []
     with pytest.raises(InvalidInput, match="nan seconds"):
         await memory.brief(deadline_s=float("nan"))
     assert await memory.event(ref) == await memory.event(ref.id)

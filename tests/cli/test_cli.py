@@ -199,6 +199,7 @@ def test_spaces_say_where_they_belong_also_before_any_session(
         (["events", "show", build(1).id], "no event"),
         (["events", "show", "xyz"], "'xyz' is not an event id"),
         (["events", "query", "--text", "the"], "nothing to look for in 'the'"),
+        (["search", "?!", "…"], "the query '?! …' has no word to search for"),
         (["search", "x", "--space", "nowhere"], "no space and no directory is called 'nowhere'"),
         (["search", "x", "--store", "mysql://localhost/x"], "no store for the address"),
         (["import", "claude-code", "--store", "/proc/none/x.db", "."], "cannot make the folder"),
@@ -216,6 +217,7 @@ def test_our_errors_are_one_line_and_exit_1(terminal: Terminal, arguments: list[
 def test_wrong_usage_exits_2(terminal: Terminal) -> None:
     for arguments in (
         ["search"],
+        ["search", "", " "],
         ["brief", "--budget", "-5"],
         ["events", "query", "--since", "soon"],
         ["embed"],

@@ -228,6 +228,7 @@ def test_a_call_that_cannot_be_served_is_an_answer_that_says_why(start: Start) -
         ("mark", {"text": "x", "steps": [{"path": "a.py", "operation": "fly"}]}, "fly"),
         ("mark", {"text": "x", "steps": [{"path": "a.py"}], "why": "y"}, "mark the rest by itself"),
         ("mark", {"text": "x", "outcome": "success"}, "give its steps"),
+        ("search", {"query": ""}, "no word to search for"),
         ("search", {"query": "x", "limit": 0}, "limit"),
         ("search", {"query": "x", "since": "when pigs fly"}, "when pigs fly"),
         ("brief", {"budget_tokens": -1}, "budget_tokens"),

@@ -82,6 +82,14 @@ async def test_who_has_it_already_is_not_sent_it_again(client: httpx2.AsyncClien
     assert later.status_code == 200
 
 
+async def test_a_query_without_a_word_is_refused(client: httpx2.AsyncClient) -> None:
+    for query in ("", "?!"):
+        answer = await client.get("/api/search", params={"query": query})
+
+        assert answer.status_code == 422
+        assert "no word to search for" in answer.json()["detail"]
+
+
 async def test_nothing_is_purged_before_exactly_that_was_confirmed(client: httpx2.AsyncClient) -> None:
     await client.post("/api/marks", json={"text": "We called it hunter2", "session": "s1"})
     tried = (await client.post("/api/purge", json={"value": "hunter2"})).json()

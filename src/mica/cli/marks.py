@@ -164,6 +164,8 @@ async def search(
     """
     check_order(since, until)
     asked = " ".join(query)
+    if not asked.strip():
+        raise click.UsageError('say what to search for, as in: mica search "session cookie"')
     found = await memory.search(
         asked,
         limit=max(limit, 200),

@@ -182,10 +182,13 @@ class Reading(Observing):
         Only those from `since` on and before `until`, of this agent, and with all of these tags. Times may be phrases
         such as "last Tuesday". A time that the query itself names raises what is around it; `periods` of the answer
         says how it was understood. Where agents' walks are known, a hit that names a file which `navigate` ranks for
-        this query is raised by its probability; `parts` says by how much.
+        this query is raised by its probability; `parts` says by how much. Raises InvalidInput for a query
+        without a word.
         """
         if not isinstance(query, str):
             raise InvalidInput(f"a query is a text, not {query!r}")
+        if not any(map(str.isalnum, query)):
+            raise InvalidInput(f"the query {query[:60]!r} has no word to search for; name what was observed")
         if limit < 0:
             raise InvalidInput(f"a limit of {limit} is not possible; give 0 or more")
         if level is not None and level not in DEPTHS:

@@ -41,7 +41,7 @@ async def forest(request: Request) -> Response:
     level = view.level_of(request.query_params.get("level"))
     query = request.query_params.get("q", "").strip()
     if query:
-        found = await view.answers(memory, query, level=level)
+        found = await view.answers(memory, query, level=level) if any(map(str.isalnum, query)) else []
         return render(request, "parts/answers.html", nodes=found, query=query)
     return render(request, "parts/forest.html", shelf=await view.shelf(memory, level=level), level=level)
 
