@@ -823,9 +823,16 @@ async def test_without_a_question_the_latest_is_told(memory: Memory, clock: Hand
     assert brief.left_out > 0
 
 
-async def test_a_budget_below_zero_is_refused(memory: Memory) -> None:
-    with pytest.raises(InvalidInput, match="-1"):
-        await memory.brief(budget_tokens=-1)
+@pytest.mark.parametrize("budget_tokens", [0, -1])
+async def test_a_budget_of_nothing_is_refused(memory: Memory, budget_tokens: int) -> None:
+    memory.mark("The cookie is set before the redirect")
+    for asked in (
+        memory.brief(budget_tokens=budget_tokens),
+        memory.defrag("service:app:login", budget_tokens=budget_tokens),
+        memory.handoff(budget_tokens=budget_tokens),
+    ):
+        with pytest.raises(InvalidInput, match=f"cannot have {budget_tokens} tokens; give a whole number, 1 or more"):
+            await asked
 
 
 async def test_files_of_similar_prompts_are_told(memory: Memory) -> None:

@@ -70,7 +70,7 @@ def test_trace_fields_of_the_parent_process_are_taken_up(tmp_path: Path) -> None
     ("text", "said"),
     [
         ("[brief]\nbudget_tokens = 'many'", r"\$\.brief\.budget_tokens"),
-        ("[brief]\nbudget_tokens = -1", r"config\.toml: .*>= 0 - at `\$\.brief\.budget_tokens`, not -1$"),
+        ("[brief]\nbudget_tokens = -1", r"config\.toml: .*>= 1 - at `\$\.brief\.budget_tokens`, not -1$"),
         ("time_zone = 'Mars/Base'", r"config\.toml: time_zone is 'Mars/Base'; name one such as Europe/Berlin"),
         ("[brief]\ndeadline_s = 0", r"\$\.brief\.deadline_s"),
         ("[brief]\nbudgt = 1", r"unknown field `budgt` - at `\$\.brief`"),

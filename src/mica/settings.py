@@ -35,7 +35,7 @@ CONCEPT = r"^\S[^:]*:[^:]+:.*\S$"  # domain:type:id
 class BriefSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much an agent is told, and how long it may take."""
 
-    budget_tokens: Annotated[int, msgspec.Meta(ge=0)] = 2_000
+    budget_tokens: Annotated[int, msgspec.Meta(ge=1)] = 2_000
     deadline_s: Annotated[float, msgspec.Meta(gt=0)] = 0.1
     holdout: Share = 0.0  # of sessions that are told none, to measure what telling is worth
     concepts: tuple[

@@ -227,7 +227,7 @@ async def test_a_handoff_says_how_many_marks_it_did_not_look_at(
     observe(memory, "s1")
 
     given = await memory.handoff(budget_tokens=4_000)
-    small = await memory.handoff(session="s1", budget_tokens=0)
+    small = await memory.handoff(session="s1", budget_tokens=1)
 
     assert given.older_marks == small.older_marks == 2
     assert "2 older marks were not looked at" in given.text

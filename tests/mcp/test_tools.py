@@ -232,6 +232,7 @@ def test_a_call_that_cannot_be_served_is_an_answer_that_says_why(start: Start) -
         ("search", {"query": "x", "limit": 0}, "limit"),
         ("search", {"query": "x", "since": "when pigs fly"}, "when pigs fly"),
         ("brief", {"budget_tokens": -1}, "budget_tokens"),
+        ("brief", {"budget_tokens": 0}, "budget_tokens"),
         ("crystal_commit", {"statements": [{"text": "x", "marks": ["#1"]}]}, "#1"),
         ("why", {"id": "#999"}, "#999"),
     ]

@@ -33,7 +33,7 @@ def print_gaps(made: Defragged) -> None:
 
 @click.command()
 @click.argument("concept")
-@click.option("--budget", type=click.IntRange(min=0), help="Tokens of a session (settings: brief.budget_tokens).")
+@click.option("--budget", type=click.IntRange(min=1), help="Tokens of a session (settings: brief.budget_tokens).")
 @click.option(
     "--deadline", type=click.FloatRange(0.001, 3_600), help="Seconds at the most (settings: brief.deadline_s)."
 )

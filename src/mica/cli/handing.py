@@ -17,7 +17,7 @@ from mica.memory import Memory
 
 @click.command()
 @click.option("--session", help="Hand over this one; without it, the current or the latest.")
-@click.option("--budget", type=click.IntRange(min=0), help="Tokens at the most (settings: brief.budget_tokens).")
+@click.option("--budget", type=click.IntRange(min=1), help="Tokens at the most (settings: brief.budget_tokens).")
 @making_command
 async def handoff(memory: Memory, output: Output, *, session: str | None, budget: int | None) -> None:
     """Crystallize a session, and print what the next agent needs to start, within a budget.

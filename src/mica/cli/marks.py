@@ -217,7 +217,7 @@ def _hit_document(hit: Hit | CrystalHit) -> dict[str, object]:
 
 @click.command()
 @click.argument("query", nargs=-1)
-@click.option("--budget", type=click.IntRange(min=0), help="Tokens at the most (settings: brief.budget_tokens).")
+@click.option("--budget", type=click.IntRange(min=1), help="Tokens at the most (settings: brief.budget_tokens).")
 @click.option("--query", "asked", help="What it is about; the same as QUERY.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="A budget by name: 500, 1,500, 3,000 or 5,000 tokens.")
 @click.option(

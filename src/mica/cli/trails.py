@@ -174,7 +174,7 @@ async def learn(memory: Memory, output: Output, *, switch: str | None) -> None:
 
 @trails.command()
 @click.argument("name")
-@click.option("--budget", type=click.IntRange(0), default=LOADED_TOKENS, show_default=True, help="Tokens at the most.")
+@click.option("--budget", type=click.IntRange(1), default=LOADED_TOKENS, show_default=True, help="Tokens at the most.")
 @making_command
 async def load(memory: Memory, output: Output, *, name: str, budget: int) -> None:
     """Print what a trail's files say now, in its order and within a budget; what moved is told, what is gone is named.

@@ -82,7 +82,7 @@ def listing(**fields: Schema) -> Schema:
 
 class BriefAsked(msgspec.Struct):
     query: str = ""
-    budget_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    budget_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 async def _brief(memory: Memory, asked: BriefAsked) -> dict[str, object]:

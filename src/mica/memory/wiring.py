@@ -233,8 +233,8 @@ class Wired:
 
 def check_budget(what: str, budget_tokens: object) -> None:
     """Raise InvalidInput when this is no number of tokens."""
-    if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 0:
-        raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; give a whole number, 0 or more")
+    if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 1:
+        raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; give a whole number, 1 or more")
 
 
 def check_reason(reason: str) -> None:

@@ -19,7 +19,7 @@ from mica.select.sources import RECENCY_WEIGHT
 from mica.web.api.shapes import Limit, Moment, Name, Words
 from mica.web.operations import API
 
-Budget = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Budget = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 class SearchAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ Said = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
 
 class DefragAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     concept: ConceptName
-    budget_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
+    budget_tokens: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
     deadline_s: Annotated[float, msgspec.Meta(gt=0, le=60)] | None = None
     is_preview: bool = False  # shown to no agent: nothing is recorded
 
