@@ -211,6 +211,29 @@ def test_follow_prints_other_processes_and_stops_at_ctrl_c(tmp_path: Path) -> No
     assert (rest, said, following.returncode) == ("", "", 0)
 
 
+@pytest.mark.parametrize("command", [["events", "follow"], ["stream"]])
+def test_who_follows_from_beyond_the_end_is_told_where_it_is(tmp_path: Path, command: list[str]) -> None:
+    """E-29: and misses nothing of what comes next."""
+    variables = {**os.environ, **VARIABLES, "HOME": str(tmp_path)}
+    store = ["--store", str(tmp_path / "space.db")]
+    program = [sys.executable, "-m", "mica"]
+    subprocess.run([*program, "mark", "zero", *store], env=variables, check=True)
+    with subprocess.Popen(
+        [*program, *command, "--after", "999", "--limit", "1", *store],
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as following:
+        assert following.stderr is not None
+        said = following.stderr.readline()
+        subprocess.run([*program, "mark", "one", *store], env=variables, check=True)
+        printed, _ = following.communicate(timeout=30)
+
+    assert said == "mica: --after 999 is beyond the end of the log, #1; waiting for what comes next\n"
+    assert "one" in printed
+
+
 def test_follow_ends_after_so_many(shell: Shell) -> None:
     """E-31"""
     result = shell.run("follow", "--after", "0", "--errors", "--limit", "2")

@@ -84,6 +84,19 @@ async def test_follow_begins_after_a_position_or_now(memory: Memory) -> None:
     assert [event.name for event in await waiting] == ["third"]
 
 
+async def test_who_comes_from_beyond_the_end_of_the_log_goes_on_from_its_end(memory: Memory) -> None:
+    """E-29: a position of another log, or from before a restore, lets nothing be stepped over."""
+    memory.emit("first")
+    following = memory.follow(after=99)
+    waiting = asyncio.create_task(take(following, 1))
+    while following._after is None:
+        await asyncio.sleep(0)
+
+    memory.emit("second")
+
+    assert [event.name for event in await waiting] == ["second"]
+
+
 async def test_events_of_this_process_wake_a_follower_at_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "POLL_S", 10 * SOON_S)
     following = memory.follow(after=0)

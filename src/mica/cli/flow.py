@@ -21,7 +21,7 @@ from mica.cli.crystals import LEVEL
 from mica.cli.events import LIMIT, print_event
 from mica.cli.output import Output, following_command, making_command, memory_command
 from mica.crystals import crystal_of
-from mica.errors import StoreError
+from mica.errors import StoreError, StoreUnavailable
 from mica.inject.documents import FULL, Fields, crystal_document, event_document, event_line
 from mica.inject.exports import written
 from mica.inject.lines import counted, local, one_line
@@ -57,6 +57,16 @@ async def _interruptible() -> AsyncIterator[None]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
+async def _beginning(memory: Memory, after: int | None) -> int | None:
+    """Where a follower begins: at the end of the log where it was sent beyond it, which is said on standard error."""
+    with suppress(StoreUnavailable):  # for which a follower waits
+        if after is not None and after > (last := await memory.position()):
+            where = f"--after {after} is beyond the end of the log, #{last}"
+            click.echo(f"mica: {where}; waiting for what comes next", err=True)
+            return last
+    return after
+
+
 @click.command()
 @query_options
 @click.option(
@@ -75,7 +85,7 @@ async def follow(
     """
     left = limit
     async with _interruptible():
-        following = memory.follow(asked, after=after)
+        following = memory.follow(asked, after=await _beginning(memory, after))
         while left is None or left > 0:
             event = await anext(following)
             if output.as_json:
@@ -104,7 +114,7 @@ async def stream(
     names = (CRYSTAL,) if crystals or level else (MARK, CRYSTAL)
     left = limit
     async with _interruptible():
-        following = memory.follow(EventQuery(names=names), after=after)
+        following = memory.follow(EventQuery(names=names), after=await _beginning(memory, after))
         while left is None or left > 0:
             event = await anext(following)
             made = crystal_of(event) if event.name == CRYSTAL else None

@@ -91,15 +91,18 @@ class Reading(Observing):
         """Every event that fits, in commit order, as it is stored; none is missed and none comes twice.
 
         Use it as `async for event in memory.follow(…)`. It begins after a position, or with what is stored after the
-        loop has begun; `after=await memory.position()` makes that moment exact. Events of other processes and machines
-        come too. While the store is unavailable it waits, then goes on from the last position; when this memory is
-        closed it raises StoreUnavailable. Whoever breaks out of the loop or is cancelled leaves nothing behind. The
-        query's limit does not count. `poll_s` is how long events of other processes may wait, where the store cannot
-        ring: looking rarely costs less.
+        loop has begun, as it does for a position beyond the end; `after=await memory.position()` makes that exact.
+        Events of other processes and machines come too. While the store is unavailable it waits, then goes on from the
+        last position; when this memory is closed it raises StoreUnavailable. Whoever breaks out of the loop or is
+        cancelled leaves nothing behind. The query's limit does not count. `poll_s` is how long events of other
+        processes may wait, where the store cannot ring: looking rarely costs less.
         """
 
         async def begin() -> int:
-            return await self.position() if after is None else after
+            if after is not None and after <= await self._store.last_position():
+                return after
+            last = await self.position()
+            return last if after is None else min(after, last)
 
         return Following(
             self._store,
