@@ -259,6 +259,22 @@ def test_an_export_can_be_imported_elsewhere(shell: Shell, tmp_path: Path) -> No
     assert "9 known already" in shell.run("import", str(file)).stdout
 
 
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_an_import_of_nothing_says_so(shell: Shell, tmp_path: Path, text: str) -> None:
+    """E-39: an export of nothing is no failure, and its format is not guessed."""
+    file = tmp_path / "empty.jsonl"
+    file.write_text(text)
+
+    told = shell.run("import", str(file))
+
+    assert (told.exit_code, told.stdout) == (0, f"no event is in {file}; nothing was imported\n")
+    nothing = {"format": None, "events": 0, "repeated": 0, "orphans": 0, "reused": 0, "undated": 0, "purged": 0}
+    assert shell.json("import", str(file)) == nothing
+    assert shell.json("import", str(file), "--format", "ksi") == {**nothing, "format": "ksi"}
+    assert shell.run("export", str(file), "--name", "nothing.*").exit_code == 0
+    assert "nothing was imported" in shell.run("import", str(file)).stdout
+
+
 def test_an_import_reads_standard_input(shell: Shell, tmp_path: Path) -> None:
     """E-39: exports go through pipes without a file between them."""
     exported = shell.run("export", "-")

@@ -121,6 +121,7 @@ def test_walks_of_a_workflow_come_from_a_file_or_standard_input(user: User) -> N
 
     assert user.told("ingest", "walks.jsonl") == {"stored": 2, "repeated": 0}
     again = user.run("ingest", "-", "--json", stdin=json.dumps(walk))
+    assert user.run("ingest", "-", stdin="\n").stdout == "no walk was given; nothing was stored\n"
     wrong = user.run("ingest", "-", stdin='{"task": "x", "steps": [5]}\n')
 
     assert json.loads(again.stdout) == {"stored": 0, "repeated": 2}

@@ -196,6 +196,9 @@ async def import_(
     done = await memory.import_log(given, format=chosen, source=source, allow_orphans=allow_orphans)
 
     def for_people(console: Console) -> None:
+        if not any(msgspec.structs.astuple(done)[1:]):
+            console.print(f"no event is in {name_of(given)}; nothing was imported", markup=False, soft_wrap=True)
+            return
         said = [f"{counted(done.events, 'event')} from {name_of(given)} ({done.format})"]
         said += [f"{done.repeated:,} known already"] if done.repeated else []
         said += [f"{done.orphans:,} without their parent"] if done.orphans else []

@@ -53,8 +53,10 @@ async def ingest(memory: Memory, output: Output, *, file: BinaryIO | None) -> No
     register_command(load_settings().home)
     if file is not None:
         taken = await memory.import_walks(file)
-        told = f"{counted(taken.stored, 'event')} of walks, {taken.repeated:,} known already"
-        output.show(taken, lambda console: console.print(f"[green]✓[/] {told}"))
+        told = f"[green]✓[/] {counted(taken.stored, 'event')} of walks, {taken.repeated:,} known already"
+        if not taken.stored + taken.repeated:
+            told = "no walk was given; nothing was stored"
+        output.show(taken, lambda console: console.print(told))
         return
     done = await memory.ingest()
     await memory.tick()  # nobody waits for this command: hooks start it in the background

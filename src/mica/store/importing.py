@@ -49,7 +49,7 @@ class Imported(msgspec.Struct, kw_only=True):
 class LogImported(msgspec.Struct, frozen=True, kw_only=True):
     """What the import of a log did."""
 
-    format: logs.Format
+    format: logs.Format | None  # None: it holds nothing to know it by
     events: int
     repeated: int  # they were there already
     orphans: int  # their parent is nowhere; only taken where that is allowed
@@ -148,7 +148,7 @@ class Importing:
             raise InvalidInput(f"nothing of {path} was imported: {where}{error}") from error
         taken = {event.id for event in read.events if not is_tombstone(event)} & await self._tombstones()
         return LogImported(
-            format=log.format,
+            format=log.format if log.entries else format,
             events=appended.stored,
             repeated=appended.repeated - len(before),
             orphans=read.orphans,
