@@ -148,6 +148,10 @@ def test_a_gathered_text_is_never_over_its_budget_and_counts_what_it_shows(
         assert lines[-1] == "</memory>"
         assert all(each.startswith(("- ", "agreement ")) for each in lines[1:-1])
         assert any(each.startswith("agreement ") for each in lines) == bool(answer.fragments)
+    if answer.fragments:
+        won = {origin.source for each in answer.fragments for origin in each.origins}
+        lost = {origin.source for each in answer.conflicts for origin in each.origins}
+        assert lines[1].removesuffix("s").endswith(f", {len(won | lost)} source")
 
 
 def test_tokens_are_what_a_real_tokenizer_counts() -> None:

@@ -200,7 +200,9 @@ def _opening(concept: Concept) -> str:
 
 
 def _header(shown: Sequence[Stated], account: Coherent) -> str:
-    sources = len({origin.source for each in shown for origin in each.origins})
+    spoke = [origin.source for each in shown for origin in each.origins]
+    spoke += [origin.source for each in account.conflicts for origin in each.origins]
+    sources = len(set(spoke))
     agreement = f"{account.coherence:.0%}" if account.coherence is not None else "unknown"
     return f"agreement {agreement}, {sources} source{'s' if sources != 1 else ''}"
 
