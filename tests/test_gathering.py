@@ -110,7 +110,7 @@ _TEXTS = some.one_of(
 _FRAGMENTS = some.lists(
     some.builds(
         Fragment,
-        key=some.text(min_size=1, max_size=80).filter(str.strip),
+        key=some.one_of(some.sampled_from(["port", "verdict"]), some.text(min_size=1, max_size=80).filter(str.strip)),
         text=_TEXTS,
         value=some.one_of(some.none(), some.integers(0, 3), some.text(max_size=9)),
         confidence=some.floats(0, 1),
