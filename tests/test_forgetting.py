@@ -4,6 +4,7 @@ things were then taken back.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import tempfile
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 import mica
 from mica.crystallize.surviving import Surviving
-from mica.crystals import LEVELS
+from mica.crystals import LEVELS, CrystalQuery
 from mica.errors import InvalidInput, LawBroken
 from mica.inject.documents import event_line
 from mica.settings import load_settings
@@ -66,6 +67,12 @@ def held_by(owner: object) -> list[str]:
             waiting += [every for every in found if id(every) not in seen]
             seen |= set(map(id, found))
     return texts
+
+
+def caches_of_the_process() -> list[object]:
+    """What functions of ours remember of what they were given, whichever memory asked."""
+    found = [each for each in gc.get_objects() if isinstance(each, functools._lru_cache_wrapper)]
+    return [each for each in found if each.__module__.startswith("mica.")]
 
 
 class Said(NamedTuple):
@@ -186,12 +193,15 @@ class Space:
         stood = await self.memory.crystals(limit=None)
         events = [await self.memory.event(each.id) for each in stood]
         asked = {event.id for event in events if session is not None and event.context.session == session}
+        stale = await self.memory._store.crystals(CrystalQuery(is_stale=True, limit=None))  # which end by themselves
         done = await self.memory.purge(ids=ids, value=value, session=session)
         self.gone |= words
+        held = held_by(caches_of_the_process())
+        assert [word for word in sorted(words) if any(word in text for text in held)] == []
         stand = await self.memory.crystals(limit=None)
         assert {each.id for each in done.remade} == {each.id for each in stand} - {each.id for each in stood}
-        others = {each.period for each in stood if each.id not in asked}
-        assert {each.period for each in done.ended} == others - {each.period for each in stand}
+        gone = {each.period for each in stood if each.id not in asked} - {each.period for each in stand}
+        assert gone - {each.period for each in stale} <= {each.period for each in done.ended} <= gone
         self.clock.move(seconds=1)
         await self.is_lawful()
         there = {epoch.period for epoch in await self.memory.crystals(level="epoch", limit=None)}
@@ -287,3 +297,19 @@ async def test_every_engine_forgets_alike(server: Server, life: list[tuple[Step,
 
     assert await lived(life) == stands
     assert await lived(life, server.address()) == stands
+
+
+async def test_no_function_of_the_process_remembers_what_was_purged() -> None:
+    """U-08: stems of words, names of events, contexts, patterns; whatever was remembered, a purge empties all of it."""
+    async with mica.open(":memory:") as memory:
+        with memory.context(session="needlesession"):
+            memory.mark("The needleword cookie is set before the redirect", tags=["needletag"])
+            memory.emit("needle.named", {"path": "needle/path.py"})
+        await memory.search("needleword")
+        await memory.events(mica.EventQuery(names=("needle.*",)))
+        needles = [text for text in held_by(caches_of_the_process()) if "needle" in text]
+
+        await memory.purge(session="needlesession")
+
+    assert {"needleword", "needle.named", "needle.*"} <= set(needles)
+    assert [text for text in held_by(caches_of_the_process()) if "needle" in text] == []

@@ -189,8 +189,8 @@ class _Reading:
     """Reads each text once, however often it is asked about. It lasts as long as one digest: no text outlives that."""
 
     def __init__(self, table: Table, count: Count = tokens.estimate) -> None:
-        self.spelled = cache(lambda text: tuple(spelled(text)))
-        self.units = cache(lambda text: tuple(dict.fromkeys([unit for unit, _ in self.spelled(text)])))
+        once = self.spelled = cache(lambda text: tuple(spelled(text)))
+        self.units = cache(lambda text: tuple(dict.fromkeys([unit for unit, _ in once(text)])))
         self.cost = cache(lambda text: max(1, count(text + "\n")))  # with the line end that parts it from the next
         self.is_thought = cache(lambda said: _is_thought(said, table))
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import re
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import _lru_cache_wrapper
 from pathlib import Path
 
 import msgspec
@@ -288,6 +291,20 @@ class Purging:
         self.exported(path, events=len(ids))
         await self._folding.flush()
         return str(path)
+
+
+def forget_texts() -> None:
+    """Empty what functions of this process remember of texts that they were given: stems of words, shapes of prompts.
+
+    All of them at once, so that none that is added has to be named here. A cache without a limit is of a few fixed
+    things, and stays.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith("mica."):
+            for value in list(vars(module).values()):
+                if isinstance(value, _lru_cache_wrapper) and value.cache_parameters()["maxsize"] is not None:
+                    value.cache_clear()
+    re.purge()  # patterns that were made of a text
 
 
 def _quoted(record: Event) -> Quoted:

@@ -122,6 +122,10 @@ class Keeping(Briefing):
             from mica.inject.publishing import with_files
 
             purged = with_files(purged, await self.trails.republish(published))
+        if not dry_run:
+            from mica.inject.purge import forget_texts
+
+            forget_texts()
         return purged
 
     async def allow(self, value: str) -> list[EventId]:
