@@ -933,6 +933,42 @@ async def test_what_a_forked_child_emitted_is_read_by_its_parent(tmp_path: Path,
         assert [event.name for event in await memory.events()] == ["before", "in.child"]
 
 
+def test_a_forked_child_may_close_what_its_parent_opened(tmp_path: Path) -> None:
+    """E-33: loop and threads of the parent are not there; who uses them waits for ever, or ends with a traceback."""
+    script = """if True:
+        import asyncio, os, sys
+        import mica
+
+        async def main():
+            async with mica.open(sys.argv[1]) as memory:
+                memory.emit("before")
+                await memory.events()
+                if (child := os.fork()) == 0:
+                    memory.emit("in.child")
+                    await memory.durable()
+                    try:
+                        await memory.events()
+                    except mica.StoreUnavailable as error:
+                        print(error, flush=True)
+                    await memory.close()
+                    os._exit(0)
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                print([event.name for event in await memory.events()])
+
+        asyncio.run(main())
+    """
+    command = [sys.executable, "-c", script, tmp_path / "space.db"]
+
+    told = subprocess.run(
+        command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert told.stderr == ""
+    refused, status, names = told.stdout.splitlines()
+    assert refused.endswith("to read it must open the space again")
+    assert (status, names) == ("0", "['before', 'in.child']")
+
+
 OPENERS = """
 import asyncio, sys
 import mica

@@ -163,7 +163,10 @@ class Observing(Wired):
 
     async def durable(self) -> None:
         """Return when every event emitted before is on disk, power loss or not."""
-        await asyncio.to_thread(self._journal.sync)
+        if self._journal.is_forked:  # whose loop and threads are the parent's
+            self._journal.sync()
+        else:
+            await asyncio.to_thread(self._journal.sync)
 
     def walk(
         self,

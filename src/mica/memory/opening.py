@@ -29,11 +29,15 @@ class Memory(Keeping):
     async def close(self) -> None:
         """Release everything. What the store cannot take now stays on disk for the next who opens the space.
 
-        The log `mica` then says how much waits, where, and for whom.
+        The log `mica` then says how much waits, where, and for whom. In a forked child it releases what the child has
+        emitted, which the next who reads the space stores.
         """
         if self._is_closed:
             return
         self._is_closed = True
+        if self._journal.is_forked:  # the rest is the parent's
+            self._journal.close()
+            return
         try:
             await self._scheduler.close()
             await self._end_gathering()

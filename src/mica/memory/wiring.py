@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mica.errors import InvalidInput, StoreError
+from mica.errors import InvalidInput, StoreError, StoreUnavailable
 from mica.inject.receipts import bury_late
 from mica.llm.embeddings import Encoder
 from mica.model import (
@@ -134,6 +134,11 @@ class Wired:
 
     async def _ingest_spools(self) -> None:
         """Store what hooks have spooled since; looking costs a listing of a folder."""
+        if self._journal.is_forked:
+            raise StoreUnavailable(
+                "this memory was opened by another process, of which this one is a fork: what it emits is kept, but to "
+                "read it must open the space again"
+            )
         if self.spools is not None and self.spools.has_news() and self._ingesting is not None:
             await self._ingesting.ingest()
 

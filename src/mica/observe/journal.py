@@ -42,6 +42,7 @@ class Journal:
         self._clock = clock
         self.wake = wake  # called when something waits for the store that had nothing to do before
         self._is_closed = False
+        self.is_forked = False  # in a child of the process that it was made in
         self._start()
         own = emitter(self, space=space, base_here=base, clock=clock)
         self.emit, self._restart, self._seal, self._rest, self._stir = own
@@ -187,6 +188,7 @@ class Journal:
         if self._home is not None:
             self._home.forget()
         self.wake = _nobody
+        self.is_forked = True
         self._start()
         self._restart()
 
