@@ -257,6 +257,36 @@ async def test_what_was_purged_is_not_asserted_again(memory: mica.Memory, clock:
     assert await names(memory) == ["log.purged", "mark", "it.happened"]
 
 
+async def test_what_was_purged_names_nothing_and_is_no_reason(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53: the name of an epoch or a tree, and why something was retracted, promoted or withdrawn."""
+    root = memory.mark("The cookie is set before the redirect, so the session is lost on every login")
+    for word in ("first", "second", "third", "fourth", "fifth"):
+        memory.mark(f"The {word} cookie is set before the redirect, so the session of {word} is lost", parent=root)
+    judged = memory.judge("judgment:code_review:fair", "GROWL", confidence=0.9)
+    [tree] = await memory.crystallize(tree=root.id)
+    await memory.promote(tree.id, by="ann")
+    await memory.purge(value="Ann Lee", reason="left the company")
+    clock.move(seconds=1)
+    before = await memory.position()
+
+    for said in (
+        lambda: memory.crystallize(level="epoch", label="Ann Lee"),
+        lambda: memory.crystallize(tree=root.id, label="of ann_lee"),
+        lambda: memory.commit_crystal(
+            [("It is lost", [root.id])], period="session:s1", sources=[root.id], label="Ann Lee"
+        ),
+        lambda: memory.promote(tree.id, by="ann lee"),
+        lambda: memory.promote(tree.id, reason="Ann Lee says so"),
+        lambda: memory.withdraw(tree.id, reason="Ann Lee says so"),
+        lambda: memory.retract(tree.id, reason="Ann Lee says so"),
+        lambda: memory.retract(judged.id, reason="Ann Lee says so"),
+    ):
+        with pytest.raises(InvalidInput, match="left the company"):
+            await said()
+
+    assert await memory.position() == before
+
+
 async def test_what_was_purged_is_not_recorded_again_as_told(memory: mica.Memory, clock: HandClock) -> None:
     """U-08, K-53: a record of what was told is made of what was read before, however new it is."""
     await memory.purge(value="Ann Lee")

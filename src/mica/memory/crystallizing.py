@@ -88,6 +88,7 @@ class Crystallizing(Reading):
             )
         if since is not None and since.tzinfo is None:
             raise InvalidInput(f"{since.isoformat()} has no time zone; use an aware datetime")
+        self._check_asserted(label or "")
         request = Request(
             level=level,
             session=session,
@@ -142,7 +143,8 @@ class Crystallizing(Reading):
                 raise InvalidInput("say which period this crystal is of: no session is known here")
             period, own = await self._crystallizer.of_session(session)
             sources = list(dict.fromkeys([*own, *sources]))
-        self._check_asserted(*(text for part in (insight, significance, principles) for text, _ in part), *topics)
+        said = [text for part in (insight, significance, principles) for text, _ in part]
+        self._check_asserted(*said, *topics, label or "")
         written = Written(
             insight=insight, significance=significance, principles=principles, topics=topics, dropped=dropped or {}
         )
@@ -209,6 +211,7 @@ class Crystallizing(Reading):
         if event.name not in (MARK, CRYSTAL):
             raise InvalidInput(f"event {event.id} is a {event.name}; only marks, crystals and judgments are retracted")
         check_reason(reason)
+        self._check_asserted(reason)
         if event.name == MARK and not await self._store.texts([event.position or 0], neighbours=0):
             state = "was only recalled" if event.origin == "recalled" else "is retracted already"
             raise InvalidInput(f"mark {event.number} {state}")
@@ -295,6 +298,7 @@ class Crystallizing(Reading):
         crystal, or one that does not stand.
         """
         here = self.here.context
+        self._check_asserted(by or "", reason)
         identifier = (await self.event(reference)).id
         who = by or here.agent or here.user or "unknown"
         return await self._promoting.promote(identifier, by=who, reason=reason, context=here)
@@ -311,6 +315,7 @@ class Crystallizing(Reading):
 
     async def withdraw(self, reference: Reference, *, reason: str) -> Teaching:
         """End a teaching; it stays in the log. Raises InvalidInput when it is none."""
+        self._check_asserted(reason)
         identifier = (await self.event(reference)).id
         ended = await self._promoting.withdraw(identifier, reason=reason, context=self.here.context)
         self._take_back_answers()

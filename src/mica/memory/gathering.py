@@ -117,6 +117,7 @@ class Gathering(Sourcing):
         from mica.select.judgments import judgment_of, retraction_data
 
         check_reason(reason)
+        self._check_asserted(reason)
         if (judgment := judgment_of(event)) is None or is_tombstone(event):
             raise InvalidInput(f"event {event.id} is no judgment any more, or never was one")
         gone = await self.events(EventQuery(names=(JUDGMENT_RETRACTED,), limit=None))
