@@ -71,6 +71,23 @@ def test_every_command_of_a_tour_prints_what_the_page_says(
         assert fits(expected, result.stdout), (command, result.output)
 
 
+def test_what_the_readme_shows_of_the_sample_shows_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-11: typed right after the first look, each of these commands has an answer."""
+    monkeypatch.chdir(tmp_path)
+    variables = {"HOME": str(tmp_path / "home"), "MICA_SEMANTIC": "off", "COLUMNS": "160"}
+    readme = (TOURS.parent.parent / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\.venv/bin/mica (.*--space sample)", readme, flags=re.MULTILINE)
+    assert len(listed) >= 5
+
+    assert CliRunner().invoke(cli, ["up", "--once"], env=variables, prog_name="mica").exit_code == 0
+    for command in listed:
+        result = CliRunner().invoke(cli, shlex.split(command), env=variables, prog_name="mica")
+
+        assert result.exit_code == 0, (command, result.output, result.exception)
+        assert result.stdout.strip(), command
+        assert not re.match("no(thing)? ", result.stdout, flags=re.IGNORECASE), (command, result.stdout)
+
+
 def test_a_page_that_says_something_else_is_found_out() -> None:
     assert fits("#… \n", "#1  01m7hm\n")
     assert fits("a …b\n", "a long b\n")

@@ -83,7 +83,8 @@ async def crystallize(
         for crystal in made:
             print_crystal(console, crystal)
         if not made:
-            console.print("Nothing was crystallized." if waiting else "Nothing was crystallized: no marks wait.")
+            told = "." if waiting else ": no marks wait; `mica crystals` shows what was made of those before."
+            console.print(f"Nothing was crystallized{told}")
         for each in waiting:
             console.print(f"[dim]{escape(one_line(each.period, 80))}: {escape(each.reason)}[/]")
 
