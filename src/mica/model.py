@@ -392,6 +392,8 @@ def check_name(name: object) -> None:
 
 
 def check_time(name: str, at: datetime) -> None:
+    if not isinstance(at, datetime):
+        raise InvalidEvent(f"event {name!r} is dated {at!r:.80}, which is no time; give an aware datetime")
     if at.tzinfo is None:
         raise InvalidEvent(f"event {name!r} is dated {at.isoformat()} without a time zone; use an aware datetime")
 

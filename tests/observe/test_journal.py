@@ -901,6 +901,18 @@ def test_a_context_of_wrong_kinds_is_refused_before_anything_is_written(context:
     assert [event.name for event in drained(journal)] == ["after"]
 
 
+@pytest.mark.parametrize("context", ["s1", {"session": "s1"}, 5])
+def test_what_is_no_context_or_no_time_is_refused_before_anything_is_written(context: object) -> None:
+    journal = open_journal(None)
+    journal.emit("x")
+    with pytest.raises(InvalidContext, match=r"is no context; give mica\.Context"):
+        journal.emit("x", context=context)  # type: ignore[arg-type]  # it is what must be refused
+    with pytest.raises(InvalidEvent, match="is dated '2020', which is no time"):
+        journal.emit("x", at="2020")  # type: ignore[arg-type]  # it is what must be refused
+    journal.emit("x")
+    assert [event.name for event in drained(journal)] == ["x", "x"]
+
+
 def test_times_far_away_are_kept() -> None:
     journal = open_journal(None)
     for year in (1, 1600, 2600, 9999):
@@ -957,7 +969,7 @@ def test_a_forked_child_may_close_what_its_parent_opened(tmp_path: Path) -> None
 
         asyncio.run(main())
     """
-    command = [sys.executable, "-c", script, tmp_path / "space.db"]
+    command = [sys.executable, "-c", script, str(tmp_path / "space.db")]
 
     told = subprocess.run(
         command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60

@@ -18,7 +18,7 @@ from time import monotonic, sleep, time_ns
 from types import FrameType, SimpleNamespace
 from typing import NamedTuple, Protocol
 
-from mica.errors import InvalidEvent
+from mica.errors import InvalidContext, InvalidEvent
 from mica.model import (
     MARK,
     NESTING_MAX,
@@ -283,7 +283,10 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
                     body = encode_frame((number, context))
                 write(body, 0)
                 scope = scopes[context] = number << SCOPE_SHIFT
-        except (TypeError, ValueError):
+        except (TypeError, ValueError) as error:
+            if not isinstance(context, Context):
+                reason = f"{context!r:.80} is no context; give mica.Context(session=…), or use `with memory.context(…)`"
+                raise InvalidContext(reason) from error
             context.check()  # says what is wrong
             raise
         scoped = context, scope
