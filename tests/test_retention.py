@@ -64,7 +64,10 @@ async def test_what_is_kept_keeps_what_it_cites(memory: mica.Memory, clock: Hand
     parent, named, lost, pinned, let_go = (memory.emit("poll", {"n": n}) for n in ("parent", "named", "lost", "p", "q"))
     memory.mark("seen", parent=parent)
     memory.emit("brief", {"passages": [{"sources": [named.id]}]}, origin="recalled")
-    memory.pin(pinned, let_go)
+    memory.pin(pinned, let_go.id)
+    for nothing in ((), ("12",), (None,)):
+        with pytest.raises(InvalidInput):
+            memory.pin(*nothing)
     memory.unpin(let_go)
     clock.move(days=8)
 

@@ -105,11 +105,29 @@ def test_show_resolves_several_and_names_what_is_missing(shell: Shell) -> None:
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"found": [{"name": "tool.ran"}, {"name": "plan"}], "missing": ["99"]}
     assert result.stderr.startswith("mica: no event '99'")
+    assert len(shell.run("show", *map(str, range(50, 70))).stderr.splitlines()) == 1
     assert "failed with 1" in shell.run("show", "3", "2").stdout
     assert "101 references" in shell.run("show", *["1"] * 101).stderr
 
 
+def test_naming_no_field_is_not_naming_all(shell: Shell) -> None:
+    """E-21"""
+    assert "names no field" in shell.run("tail", "--fields", "").stderr
+    assert "names no field" in shell.run("tail", "--fields", ",", "--bundle", "minimal").stderr
+
+
 # -- Chains ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pace", [[], ["--speed", "1000"]])
+def test_replay_prints_a_chain_from_a_point_on(shell: Shell, pace: list[str]) -> None:
+    """E-37"""
+    result = shell.run("replay", "2", "--fields", "name", "--json", *pace)
+
+    assert [json.loads(line)["name"] for line in result.stdout.splitlines()] == ["file.read", "tool.ran", "error_free"]
+    assert "tool.ran" in shell.run("replay", "#3").stdout
+    assert "no event '99'" in shell.run("replay", "99").stderr
+    assert "cannot be replayed at 0.0 times" in shell.run("replay", "2", "--speed", "0").stderr
 
 
 def test_impact_shows_both_parts(shell: Shell) -> None:

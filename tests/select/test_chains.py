@@ -7,7 +7,7 @@ from hypothesis import given
 
 import mica
 from mica import Context, EventQuery, Memory
-from mica.errors import InvalidEvent, InvalidInput
+from mica.errors import InvalidEvent, InvalidInput, UnknownEvent
 from mica.model import Event
 from mica.select.chains import Difference, compare
 from mica.testing import HandClock, History, build, histories
@@ -85,6 +85,25 @@ async def test_at_most_a_hundred_references_are_resolved_at_once(memory: Memory)
         await memory.resolve([1] * 101)
     with pytest.raises(InvalidEvent, match="'nonsense' is not an event id"):
         await memory.resolve(["nonsense"])
+
+
+async def test_questions_about_a_chain_take_any_reference(memory: Memory) -> None:
+    """E-28, E-30: what `emit` returned is enough to ask, and so are an id and a position."""
+    root = memory.emit("root")
+    child = memory.emit("child", parent=root)
+    event = await memory.event(root)
+    for asked in (event, root, root.id, 1, "#1"):
+        assert names(await memory.chain(asked)) == ["root", "child"]
+        assert names(await memory.descendants(asked)) == ["child"]
+        assert names((await memory.impact(asked)).descendants) == ["child"]
+        assert [each.name async for each in memory.replay(asked)] == ["root", "child"]
+    assert names(await memory.ancestors(child)) == ["root"]
+    for ask in (memory.chain, memory.ancestors, memory.descendants, memory.impact):
+        with pytest.raises(UnknownEvent, match="'99'"):
+            await ask(99)
+    for depth in (-1, "x", 1.5):
+        with pytest.raises(InvalidInput, match="depth is"):
+            await memory.descendants(root, depth=depth)  # type: ignore[arg-type]  # it is what must be refused
 
 
 class Watch:

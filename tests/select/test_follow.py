@@ -84,6 +84,15 @@ async def test_follow_begins_after_a_position_or_now(memory: Memory) -> None:
     assert [event.name for event in await waiting] == ["third"]
 
 
+@pytest.mark.parametrize("after", [-1, "5", 1.5, True, float("nan"), 2**70])
+async def test_what_is_no_position_is_refused_alike_by_every_store(memory: Memory, after: object) -> None:
+    """TE-19"""
+    with pytest.raises(InvalidInput, match=r"after is .*; give a whole number, 0 or more"):
+        memory.follow(after=after)  # type: ignore[arg-type]  # it is what must be refused
+    with pytest.raises(InvalidInput, match="after is"):
+        await anext(memory.log(after=after))  # type: ignore[arg-type]  # it is what must be refused
+
+
 async def test_who_comes_from_beyond_the_end_of_the_log_goes_on_from_its_end(memory: Memory) -> None:
     """E-29: a position of another log, or from before a restore, lets nothing be stepped over."""
     memory.emit("first")

@@ -46,8 +46,11 @@ async def test_a_session_goes_on_where_it_stopped(memory: Memory) -> None:
 
 
 async def test_a_session_that_nobody_knows_is_not_resumed(memory: Memory) -> None:
+    memory.emit("elsewhere")
     with pytest.raises(InvalidInput, match="no session 's9'"):
         await memory.resumed("s9")
+    with pytest.raises(InvalidInput, match="no session None"):
+        await memory.resumed(None)  # type: ignore[arg-type]  # it is what must be refused
 
 
 KILLED = """

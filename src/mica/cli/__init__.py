@@ -129,6 +129,7 @@ for command in (
     chains.errors,
     chains.compare,
     chains.mermaid,
+    flow.replay,
     flow.follow,
     flow.export,
     flow.import_,

@@ -23,6 +23,8 @@ def field_options(function: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         bundle, listed = cast(str | None, kwargs.pop("bundle")), cast(tuple[str, ...], kwargs.pop("fields"))
         fields = [field.strip() for text in listed for field in text.split(",") if field.strip()]
+        if listed and not fields:
+            raise click.UsageError("--fields names no field; give some, as in id,context.agent,data.path")
         kwargs["fields"] = chosen(bundle=bundle, fields=fields) if bundle or fields else None
         function(*args, **kwargs)
 

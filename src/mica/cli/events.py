@@ -15,7 +15,6 @@ from rich.tree import Tree
 
 from mica.cli.choosing import field_options, query_options
 from mica.cli.output import Output, memory_command
-from mica.errors import UnknownEvent
 from mica.inject.documents import FULL, Fields, event_document, event_documents
 from mica.inject.lines import harmless, local, one_line
 from mica.memory import Memory
@@ -61,9 +60,9 @@ async def show(memory: Memory, output: Output, *, references: tuple[str, ...], f
             _whole(console, event, fields)
 
     output.show({"found": event_documents(resolved.found, fields or FULL), "missing": resolved.missing}, for_people)
-    for reference in resolved.missing:
-        click.echo(f"mica: {UnknownEvent(reference)}", err=True)
     if resolved.missing:
+        named = ", ".join(map(repr, resolved.missing))
+        click.echo(f"mica: no event {named} in this space; `mica events tail` lists the latest", err=True)
         sys.exit(1)
 
 

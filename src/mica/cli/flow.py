@@ -1,4 +1,4 @@
-"""stream, events follow, export, import: events on their way out and in."""
+"""stream, events follow, replay, export, import: events on their way out and in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mica.inject.documents import FULL, Fields, crystal_document, event_document
 from mica.inject.exports import written
 from mica.inject.lines import counted, local, one_line
 from mica.memory import Memory
-from mica.model import CRYSTAL, MARK, EventQuery, mark_of
+from mica.model import CRYSTAL, MARK, Event, EventQuery, mark_of
 from mica.observe.logs import FORMATS, Format, name_of
 
 P = ParamSpec("P")
@@ -87,12 +87,34 @@ async def follow(
     async with _interruptible():
         following = memory.follow(asked, after=await _beginning(memory, after))
         while left is None or left > 0:
-            event = await anext(following)
-            if output.as_json:
-                click.echo(event_line(event, fields or FULL))
-            else:
-                print_event(output.console, event, fields)
+            _tell(output, await anext(following), fields)
             left = None if left is None else left - 1
+
+
+def _tell(output: Output, event: Event, fields: Fields | None) -> None:
+    """One of many events, as it comes: a line for people, or of JSON."""
+    if output.as_json:
+        click.echo(event_line(event, fields or FULL))
+    else:
+        print_event(output.console, event, fields)
+
+
+@click.command()
+@click.argument("reference", metavar="ID")
+@click.option("--speed", type=float, metavar="TIMES", help="At this multiple of the recorded pace; else all at once.")
+@field_options
+@_until_interrupted
+@memory_command
+async def replay(memory: Memory, output: Output, *, reference: str, speed: float | None, fields: Fields | None) -> None:
+    """Print the chain of an event from it on, in order, as it happened. With --json one document a line.
+
+    Nothing is executed again.
+
+    Example: mica events replay 12 --speed 10
+    """
+    async with _interruptible():
+        async for event in memory.replay(reference, speed=speed):
+            _tell(output, event, fields)
 
 
 @click.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from mica.model import (
     Ref,
     Work,
     check_several,
+    split_id,
 )
 from mica.observe.leftovers import backlog, closed_in, damaged_in
 from mica.select.references import Reference
@@ -75,7 +76,7 @@ class Keeping(Briefing):
     async def purge(
         self,
         *,
-        ids: Iterable[Reference] = (),
+        ids: Event | Ref | Iterable[Reference] = (),
         value: str | None = None,
         session: str | None = None,
         agent: str | None = None,
@@ -97,7 +98,7 @@ class Keeping(Briefing):
         await self._ingest_spools()
         published = () if dry_run else await self.trails.publications()
         await (self._stored() if dry_run else self._folding.clear())
-        named = [await self.event(reference) for reference in ids]
+        named = [await self.event(reference) for reference in ([ids] if isinstance(ids, Event | Ref) else ids)]
         if records := [event.number for event in named if event.name in (PURGE, ALLOWED)]:
             raise InvalidInput(
                 f"{', '.join(records)} records a purge and stays: tombstones lead to it, and it holds nothing of what "
@@ -152,13 +153,13 @@ class Keeping(Briefing):
         """
         return await self._purging.retain(self._settings.retention, context=self.here.context, dry_run=dry_run)
 
-    def pin(self, *events: Event | Ref) -> Ref:
-        """Keep these events for good, whatever retention is set to."""
-        return self.emit(PINNED, {"ids": [event.id for event in events]}, origin="user")
+    def pin(self, *events: Event | Ref | str) -> Ref:
+        """Keep these events, or those of these ids, for good, whatever retention is set to."""
+        return self.emit(PINNED, {"ids": _named(events)}, origin="user")
 
-    def unpin(self, *events: Event | Ref) -> Ref:
+    def unpin(self, *events: Event | Ref | str) -> Ref:
         """Let retention take these events again."""
-        return self.emit(UNPINNED, {"ids": [event.id for event in events]}, origin="user")
+        return self.emit(UNPINNED, {"ids": _named(events)}, origin="user")
 
     async def sizes(self) -> Sizes:
         """How much this space holds; of what waits for the store in large number, only the events are counted."""
@@ -220,3 +221,13 @@ class Keeping(Briefing):
         return await age(
             self._store, now=self._clock, older_than=older_than, at_least=at_least, on_progress=on_progress
         )
+
+
+def _named(events: Sequence[Event | Ref | str]) -> list[str]:
+    """The ids of events. Raises InvalidInput when there are none, or one is no id."""
+    if not events:
+        raise InvalidInput("no event is given; give events, or their ids")
+    ids = [each.id if isinstance(each, Event | Ref) else str(each) for each in events]
+    for identifier in ids:
+        split_id(identifier)
+    return ids

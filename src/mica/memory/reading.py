@@ -20,7 +20,7 @@ from mica.select import chains
 from mica.select.finding import DEPTHS, Depth, Found, Reorder, Wanted, find
 from mica.select.follow import POLL_S, Following, history, history_with_ancestors
 from mica.select.overview import Overview, overview
-from mica.select.references import Reference, Resolved, listed, referred, resolved
+from mica.select.references import Reference, Resolved, check_number, listed, referred, resolved
 from mica.select.search import Filters
 from mica.select.sessions import IDLE, OpenSession, open_sessions
 from mica.store.hot import Reads
@@ -44,6 +44,13 @@ class Reading(Observing):
         reads = await self._reads()
         return resolved(asked, [await self._referred(reference, reads) for reference in asked])
 
+    async def _meant(self, reference: Reference, reads: Reads) -> Event:
+        """The event of a reference; one that is at hand is not read again. Raises UnknownEvent when there is none."""
+        found = reference if isinstance(reference, Event) else await self._referred(reference, reads)
+        if found is None:
+            raise UnknownEvent(str(reference))
+        return found
+
     async def _referred(self, reference: Reference, reads: Reads) -> Event | None:
         return await referred(reference, reads=reads, store=self._store, flush=self._stored)
 
@@ -61,7 +68,7 @@ class Reading(Observing):
         Events in it have the context of the session's last event and descend from it. Raises InvalidInput when there
         is no such session.
         """
-        last = await self.events(EventQuery(session=session, limit=1))
+        last = await self.events(EventQuery(session=session, limit=1)) if session is not None else []
         if not last:
             raise InvalidInput(
                 f"there is no session {session!r} in this space; `mica sessions` shows those that are open"
@@ -82,6 +89,7 @@ class Reading(Observing):
         With ancestors, also all that led to these, so that no parent is missing. Read in small steps, so a log of any
         size can be walked; the query's limit does not count.
         """
+        check_number("after", after)
         await self._stored()
         walk = history_with_ancestors if with_ancestors else history
         async for event in walk(self._store, query or EventQuery(), after=after):
@@ -98,6 +106,9 @@ class Reading(Observing):
         processes may wait, where the store cannot ring: looking rarely costs less.
         """
 
+        if after is not None:
+            check_number("after", after)
+
         async def begin() -> int:
             if after is not None and after <= await self._store.last_position():
                 return after
@@ -113,23 +124,29 @@ class Reading(Observing):
             poll_s=poll_s,
         )
 
-    async def chain(self, event: Event) -> list[Event]:
-        """All events of the chain that this one belongs to, oldest first."""
-        return await (await self._reads()).chain(event.correlation)
+    async def chain(self, event: Reference) -> list[Event]:
+        """All events of the chain that this one belongs to, oldest first. Raises UnknownEvent."""
+        reads = await self._reads()
+        return await reads.chain((await self._meant(event, reads)).correlation)
 
-    async def ancestors(self, event: Event) -> list[Event]:
-        """What led to this event, nearest first."""
-        return await (await self._reads()).ancestors(event.id)
+    async def ancestors(self, event: Reference) -> list[Event]:
+        """What led to this event, nearest first. Raises UnknownEvent."""
+        reads = await self._reads()
+        return await reads.ancestors((await self._meant(event, reads)).id)
 
-    async def descendants(self, event: Event, *, depth: int | None = None) -> list[Event]:
-        """What this event led to, oldest first."""
-        return await (await self._reads()).descendants(event.id, depth=depth)
+    async def descendants(self, event: Reference, *, depth: int | None = None) -> list[Event]:
+        """What this event led to, oldest first, at most so many steps below it. Raises UnknownEvent."""
+        if depth is not None:
+            check_number("depth", depth)
+        reads = await self._reads()
+        return await reads.descendants((await self._meant(event, reads)).id, depth=depth)
 
-    async def impact(self, event: Event) -> chains.Impact:
+    async def impact(self, event: Reference) -> chains.Impact:
         """What came after this event in its chain: caused by it, and apart from that merely correlated."""
         reads = await self._reads()
-        chain = await reads.chain(event.correlation)
-        return chains.impact(event, chain=chain, descendants=await reads.descendants(event.id))
+        meant = await self._meant(event, reads)
+        chain = await reads.chain(meant.correlation)
+        return chains.impact(meant, chain=chain, descendants=await reads.descendants(meant.id))
 
     async def failures(self, query: EventQuery | None = None) -> list[chains.Failure]:
         """The latest failures that fit, oldest first, each with what led to it and the agents that were part of it."""
@@ -146,7 +163,7 @@ class Reading(Observing):
 
     async def replay(
         self,
-        event: Event,
+        event: Reference,
         *,
         speed: float | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -157,7 +174,9 @@ class Reading(Observing):
         With a speed each event comes when it is due by `clock`, which counts seconds; nothing is executed again.
         """
         chains.check_speed(speed)
-        part = chains.since(event, await self.chain(event))
+        reads = await self._reads()
+        meant = await self._meant(event, reads)
+        part = chains.since(meant, await reads.chain(meant.correlation))
         async for other in chains.replay(part, speed=speed, clock=clock, sleep=sleep):
             yield other
 

@@ -33,6 +33,12 @@ def listed(references: Reference | Iterable[Reference]) -> list[Reference]:
     return asked
 
 
+def check_number(name: str, given: object) -> None:
+    """Raise InvalidInput when this is no position, nor a number of steps."""
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 10**POSITION_DIGITS_MAX:
+        raise InvalidInput(f"{name} is {given!r:.80}; give a whole number, 0 or more")
+
+
 def resolved(references: Sequence[Reference], found: Sequence[Event | None]) -> Resolved:
     """The answer to references, given what was found for each."""
     return Resolved(
