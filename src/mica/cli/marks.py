@@ -79,6 +79,8 @@ async def mark(
     given = () if text == ("-",) else text
     if not text and sys.stdin.isatty():
         raise click.UsageError("give a TEXT, or pipe one in")
+    if at is not None and at > utc_now():
+        raise click.UsageError(f"--at {at.isoformat()} is still to come; give when it was observed")
     if lines and given:
         raise click.UsageError("with --lines the marks come from standard input; leave out TEXT")
     words = " ".join(given) or given_text()

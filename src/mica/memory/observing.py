@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
 
 
 OBSERVED_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # what is older comes from a clock that was never set
-AHEAD = timedelta(days=1)  # by which the clock of another machine may be ahead, its zone among it
+AHEAD = timedelta(days=3_653)  # clocks of machines differ, and simulations have their own; none by ten years
 _SPACE_OF: dict[WriterId, str] = {}  # who made marks in this process, and in which space
 
 
