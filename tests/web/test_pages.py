@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
+import msgspec
 import pytest
 
 import mica
@@ -109,6 +110,30 @@ async def test_every_page_of_an_empty_space_says_what_to_do(client: httpx2.Async
         "/status/space": "this space is empty",
     }.items():
         assert words in said[address], address
+
+
+@pytest.mark.parametrize(
+    ("zone", "said", "clock"), [("Asia/Kathmandu", "Asia/Kathmandu", "01:15:00 +0545"), ("UTC", "UTC", "19:30:00 UTC")]
+)
+async def test_times_are_those_of_the_zone_that_is_set_and_say_so(
+    client: httpx2.AsyncClient, house: House, zone: str, said: str, clock: str
+) -> None:
+    """B-65: as on the command line; where none is set, those of this machine."""
+    memory = await house.memory()
+    with memory.context(session="s1"):
+        ref = memory.mark("The cookie is set before the redirect", at=datetime(2024, 11, 4, 19, 30, tzinfo=UTC))
+    await memory.durable()
+    house.settings = msgspec.structs.replace(house.settings, time_zone=zone)
+
+    shown = await page(client, f"/events/{ref.id}")
+    today = await page(client, "/today/happened")
+    house.settings = msgspec.structs.replace(house.settings, time_zone=None)
+    here = await page(client, "/")
+
+    assert f"Times: {said}" in shown
+    assert clock in shown
+    assert ("Tuesday 5 November" if zone != "UTC" else "Monday 4 November") in today
+    assert f"Times: {datetime.now().astimezone():%Z}, as on this machine" in here
 
 
 async def test_today_tells_what_there_is_and_no_list_of_zeros(client: httpx2.AsyncClient, house: House) -> None:

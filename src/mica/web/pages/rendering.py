@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from mica.errors import InvalidInput, MicaError, UnknownSpace
-from mica.inject.lines import counted, harmless, one_line, size
+from mica.inject.lines import ZONE, counted, harmless, one_line, size
 from mica.model import utc_now
 from mica.web.access import TOKEN
 from mica.web.asking import house_of, memory_of, space_of
@@ -50,6 +50,7 @@ def page(answers: Answers) -> Answers:
 
     @wraps(answers)
     async def answered(request: Request) -> Response:
+        ZONE.set(house_of(request).settings.zone())
         try:
             await memory_of(request)
             if not is_part(request):
@@ -100,6 +101,7 @@ def render(
         "stream": url(STREAM, bundle="minimal"),
         "url": url,
         "now": now,
+        "zone": zone_name(now),
         "ago": lambda at: ago(at, now=now),
     }
     return HTMLResponse(templates().get_template(name).render(shared | values), status_code=status, headers=headers)
@@ -149,11 +151,11 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "clock": lambda at: f"{at.astimezone():%H:%M:%S}",
-        "minute": lambda at: f"{at.astimezone():%H:%M}",
-        "day": lambda at: f"{at.astimezone():%A %-d %B}",
-        "short_day": lambda at: f"{at.astimezone():%-d %b}",
-        "full": lambda at: f"{at.astimezone():%A %-d %B %Y, %H:%M:%S}",
+        "clock": lambda at: f"{there(at):%H:%M:%S}",
+        "minute": lambda at: f"{there(at):%H:%M}",
+        "day": lambda at: f"{there(at):%A %-d %B}",
+        "short_day": lambda at: f"{there(at):%-d %b}",
+        "full": lambda at: f"{there(at):%A %-d %B %Y, %H:%M:%S %Z}",
         "iso": datetime.isoformat,
         "n": lambda number: f"{number:,.0f}",
         "signed": lambda number: f"{number:+,.0f}".replace("-", "−"),
@@ -196,6 +198,17 @@ def span(seconds: float) -> str:
     return f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"
 
 
+def there(at: datetime) -> datetime:
+    """A time by the clocks of the zone that is set, or of this machine."""
+    return at.astimezone(ZONE.get())
+
+
+def zone_name(now: datetime) -> str:
+    """What the zone of all times is called."""
+    zone = ZONE.get()
+    return f"{there(now):%Z}, as on this machine" if zone is None else str(zone)
+
+
 def ago(at: datetime, *, now: datetime) -> str:
     """How long ago something was, or when, if that is long."""
     seconds = (now - at).total_seconds()
@@ -205,10 +218,10 @@ def ago(at: datetime, *, now: datetime) -> str:
         return f"in {span(-seconds)}"
     if seconds < 3600:
         return f"{max(1, round(seconds / 60))} min ago"
-    here, there = now.astimezone(), at.astimezone()
-    days = (here.date() - there.date()).days
+    today, then = there(now), there(at)
+    days = (today.date() - then.date()).days
     if days == 0:
-        return f"{there:%H:%M}"
+        return f"{then:%H:%M}"
     if days == 1:
-        return f"yesterday {there:%H:%M}"
-    return f"{there:%-d %b}" if there.year == here.year else f"{there:%-d %b %Y}"
+        return f"yesterday {then:%H:%M}"
+    return f"{then:%-d %b}" if then.year == today.year else f"{then:%-d %b %Y}"

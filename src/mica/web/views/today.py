@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from mica.crystals import Crystal
+from mica.inject.lines import ZONE
 from mica.memory import Memory
 from mica.model import MARK, Brief, Event, EventQuery, Mark, mark_of
 from mica.select.overview import FileLine, SessionLine, overview
@@ -69,8 +70,8 @@ async def _work(memory: Memory, since: datetime, until: datetime | None) -> Sequ
 
 
 def _midnight(at: datetime) -> datetime:
-    """The beginning of a day by this machine's clock."""
-    return at.astimezone().replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
+    """The beginning of a day by the clocks of the zone that is set, or of this machine."""
+    return at.astimezone(ZONE.get()).replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
 
 
 def _day(events: Sequence[Event], midnight: datetime, *, is_today: bool) -> Day:
