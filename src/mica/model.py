@@ -124,7 +124,15 @@ def _base32(number: int) -> str:
 Label = Annotated[str, msgspec.Meta(min_length=1, max_length=LABEL_CHARACTERS_MAX)]
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class Context(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    gc=False,
+    cache_hash=True,
+):
     """Where an event came from. Stored once, named by its content, shared by all events that have it."""
 
     session: Label | None = None
@@ -169,7 +177,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             labels = {**dict(self.labels), **labels} if labels else dict(self.labels)
         pairs = tuple(labels.items()) if labels else ()
         known = _known_values
-        if correlation is None or _is_plain(correlation):
+        # Whether a correlation is a label by the quickest look at it; others may be one, too.
+        if correlation is None or (
+            type(correlation) is str and 0 < len(correlation) <= LABEL_CHARACTERS_MAX and correlation.isascii()
+        ):
             try:
                 return Context(
                     session=known[session],
@@ -225,11 +236,6 @@ def _checked(labels: _Pairs, fields: tuple[str | None, ...]) -> Context:
         _known_labels[labels] = context.labels
         _known_values.update({session: context.session, agent: context.agent, user: context.user, task: context.task})
     return context
-
-
-def _is_plain(value: object) -> bool:
-    """Whether this is a label, by the quickest look at it; others may be one, too."""
-    return type(value) is str and 0 < len(value) <= LABEL_CHARACTERS_MAX and value.isascii()
 
 
 def _check_label(name: str, value: object) -> None:

@@ -291,7 +291,7 @@ def test_what_interrupts_the_making_of_an_inner_journal_is_kept(moment: CodeType
 def test_what_interrupts_an_emit_that_looks_for_its_turn_does_not_wait_for_it() -> None:
     """An emit inside of an emit, interrupted by a third one while it finds out that it is inside."""
     journal = open_journal(None)
-    outer, *inner = interrupted(journal, lambda code: code.co_name == "waited")
+    outer, *inner = interrupted(journal, lambda code: code.co_name == "token")
 
     assert len(inner) == 2
     assert all(ref.writer != outer.writer for ref in inner)

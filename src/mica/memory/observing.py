@@ -53,6 +53,7 @@ class Observing(Wired):
 
     def context(
         self,
+        /,
         *,
         session: str | None = None,
         agent: str | None = None,

@@ -1,8 +1,8 @@
 """`emit`: one encode, one copy into a mapped segment, one word that commits it.
 
 It is the hot path of everything, so all it needs is at hand in one closure, and what events have in common is worked
-out once: the block they are emitted in, the parent they descend from, the context's number in the segment. That
-finding is one tuple, which says what it belongs to; who has the token may replace it.
+out once: the block they are emitted in, the parent they descend from, the context's number in the segment. Who has the
+token may find anew, and says what it belongs to in the same breath: where nothing is called, nothing interrupts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from mica.model import (
     ROOT,
     Clock,
     Context,
-    Descent,
     Event,
     Origin,
     Ref,
@@ -67,13 +66,9 @@ FLOAT, HUGE, MINUS_HUGE = 0xCB, 0x7F, 0xFF  # MessagePack's mark of a float, and
 NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search  # a float that JSON cannot hold, or bytes that look so
 RESERVED = (PURGED, REFUSED)
 NOTHING: Mapping[str, object] = {}
-AGENT_NAME: Origin = "agent"
-AGENT = ORIGINS.index(AGENT_NAME) << ORIGIN_SHIFT
+AGENT = ORIGINS.index("agent") << ORIGIN_SHIFT
 
-# A block or context and a given parent; and what they come to: the context's number in the segment, shifted, the
-# lineage as it is written, and as a Ref holds it.
-Place = tuple[object, Event | Ref | None, int, tuple[object, ...], Descent]
-NOWHERE: Place = (object(), None, 0, (), ROOT)  # no event is emitted here
+NOWHERE = object()  # no event is emitted here
 
 known_names: set[str] = set()  # checked, of events that are no marks
 
@@ -164,7 +159,13 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
     writer = journal.writer
     scopes: dict[Context, int] = {}  # their numbers in the segment, shifted
     scoped: tuple[Context | None, int] = None, 0  # the last of them
-    place = NOWHERE
+    # A block or context and a given parent; and what they come to: the context's number in the segment, shifted, the
+    # lineage as it is written, and as a Ref holds it.
+    block: object = NOWHERE
+    above: Event | Ref | None = None
+    scope = 0
+    lineage: tuple[object, ...] = ()
+    descent = ROOT
     segment: Segment | None = None
     area: mmap | bytearray = bytearray()
     spine: memoryview | list[int] = []
@@ -183,6 +184,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         at: datetime | None = None,
     ) -> Ref:
         nonlocal position, index
+        ref: Ref
         if type(data) is not dict:
             data = NOTHING if data is None else decode_data(encode_data(name, data))
         if name not in known_names:
@@ -190,83 +192,78 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         try:
             body = tokens.pop()
         except IndexError:
-            taken: bytearray | None = None
-            while taken is None:
-                if slow.waited():
-                    another = journal.within()
-                    return another.emit(name, data, parent=parent, context=context, origin=origin, error=error, at=at)
-                with suppress(IndexError):  # another was quicker
-                    taken = tokens.pop()
-            body = taken
+            body = slow.token()
+            if body is None:
+                ref = slow.emit_within(name, data, parent, context, origin, error, at)
+                return ref
         try:
-            try:
-                block, above, scope, lineage, descent = place
-                if parent is not above or (current_frame() if context is None else context) is not block:
-                    block, above, scope, lineage, descent = slow.moved(parent, context, name)
-                if at is None and origin is AGENT_NAME and not error:
-                    encode_into((time_ns(), name, AGENT, data, lineage), body)
-                else:
-                    encode_into((*told(name, origin, at, error=error), data, lineage), body)
-                if FLOAT in body and (HUGE in body or MINUS_HUGE in body) and NOT_FINITE(body):
-                    encode_data(name, data)  # a number that JSON cannot hold is refused now
-                size = len(body)
-                if size > NESTING_MAX:
-                    if size > LARGE_BYTES:
-                        raise OverflowError  # written as JSON, below
-                    check_nesting(name, data)
-                end = position + size
-                if end > ready:
-                    slow.prepare(end)
-                area[position:end] = body
-                spine[index] = scope + end  # the commit: one aligned word
-                position = end
-                sequence = base + index
-                index += 1
-            except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
-                is_large = len(body) > LARGE_BYTES
-                body = bytearray()  # it may have become large
-                begun = told(name, origin, at, error=error)
-                sequence, descent = slow.write_slowly(begun, data, parent, context, is_large)
+            if parent is not above or (context if context is not None else current_frame()) is not block:
+                slow.move(parent, context, name)
+            if at is not None or origin != "agent" or error:
+                encode_into((*told(name, origin, at, error=error), data, lineage), body)
+            else:
+                encode_into((time_ns(), name, AGENT, data, lineage), body)
+            if FLOAT in body and (HUGE in body or MINUS_HUGE in body) and NOT_FINITE(body):
+                encode_data(name, data)  # a number that JSON cannot hold is refused now
+            size = len(body)
+            if size > NESTING_MAX:
+                if size > LARGE_BYTES:
+                    raise OverflowError  # written as JSON, below
+                check_nesting(name, data)
+            end = position + size
+            if end > ready:
+                slow.prepare(end)
+            area[position:end] = body
+            spine[index] = scope + end  # the commit: one aligned word
+            position = end
+            ref = Ref(writer, base + index, descent)
+            index += 1
+        except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
+            ref = slow.write_slowly(name, data, parent, context, origin, error, at, len(body))
+            return ref
         except BaseException:
             slow.settle()
-            raise
-        finally:
             tokens.append(body)
-        if is_idle:
-            slow.wake()
-        return Ref(writer, sequence, descent)
+            raise
+        else:
+            tokens.append(body)
+            if is_idle:
+                slow.wake()
+            return ref
 
-    def moved(parent: Event | Ref | None, context: Context | Here | None, name: str) -> Place:
-        """Where we are now. Who has the token calls it."""
-        nonlocal place
-        block: object = context
+    def move(parent: Event | Ref | None, context: Context | Here | None, name: str) -> None:
+        """Find out where we are now. Who has the token calls it."""
+        nonlocal block, above, scope, lineage, descent
+        new_block: object = context
+        led = parent
         if context is None:
-            block = frame = current_frame()
-            context = base_here
-            if frame is not None:
-                context = frame.here if frame.space is space else current(space) or base_here
-        if isinstance(context, Here):
-            where, above = context.context, context.parent if parent is None else parent
+            new_block = frame = current_frame()
+            here = base_here if frame is None else frame.here if frame.space is space else current(space) or base_here
+            where = here.context
+            if led is None:
+                led = here.parent
+        elif isinstance(context, Here):
+            where = context.context
+            if led is None:
+                led = context.parent
         else:
-            where, above = context, parent
-        scope = scoped[1] if where is scoped[0] else scope_of(where, block is not context)
-        if above is None:
-            place = (block, parent, scope, (), ROOT)
-            return place
+            where = context
+        new_scope = scoped[1] if where is scoped[0] else scope_of(where, context is None)
+        if led is None:
+            block, above, scope, lineage, descent = new_block, None, new_scope, (), ROOT
+            return
         try:
-            if type(above) is not Ref:
-                above = above.ref
-            descent = descent_from(above)
+            if type(led) is not Ref:
+                led = led.ref
+            new_descent = descent_from(led)
         except AttributeError as problem:
-            reason = f"parent {above!r} of {name!r} is no event; give what emit, mark or event returned"
+            reason = f"parent {led!r} of {name!r} is no event; give what emit, mark or event returned"
             raise InvalidEvent(reason) from problem
-        root_writer = descent.root_writer
-        if above.writer == writer == root_writer:
-            lineage: tuple[object, ...] = (descent.depth, above.sequence, descent.root_sequence)
-        else:
-            lineage = (descent.depth, above.sequence, descent.root_sequence, above.writer, root_writer)
-        place = (block, parent, scope, lineage, descent)
-        return place
+        depth, root_writer, root = new_descent.depth, new_descent.root_writer, new_descent.root_sequence
+        new_lineage: tuple[object, ...] = (depth, led.sequence, root)
+        if led.writer != writer or root_writer != writer:
+            new_lineage = (*new_lineage, led.writer, root_writer)
+        block, above, scope, lineage, descent = new_block, parent, new_scope, new_lineage, new_descent
 
     def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - as quick as it can be
         """The number of a context in this segment, shifted; it is written when it has none."""
@@ -292,26 +289,38 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         scoped = context, scope
         return scope
 
-    def write_slowly(
-        begun: tuple[int, str, int],
+    def write_slowly(  # noqa: PLR0917
+        name: str,
         data: Mapping[str, object],
         parent: Event | Ref | None,
         context: Context | Here | None,
-        is_large: bool,  # noqa: FBT001 - as quick as it can be
-    ) -> tuple[int, Descent]:
-        """Write what did not fit, or is not as simple as it looked; returns the sequence and how it descends."""
-        name = begun[1]
-        _, _, scope, lineage, descent = moved(parent, context, name)
+        origin: Origin,
+        error: bool,  # noqa: FBT001
+        at: datetime | None,
+        tried_bytes: int,
+    ) -> Ref:
+        """Write what did not fit, or is not as simple as it looked. Who has the token calls it; it is given back."""
         try:
-            body = encode_frame((*begun, encode_data(name, data) if is_large else data, lineage))
-        except (TypeError, ValueError, OverflowError, RecursionError):
-            # Either it is refused with the reason, or JSON can hold it in its way: keys as text, large integers.
-            body = encode_frame((*begun, encode_data(name, data), lineage))
-        if index >= capacity or position + len(body) > limit:
-            roll(len(body) + len(encode_frame((1, scoped[0]))))
-            scope = moved(parent, context, name)[2]
-        write(body, scope)
-        return base + index - 1, descent
+            begun = told(name, origin, at, error=error)
+            move(parent, context, name)
+            try:
+                body = encode_frame((*begun, encode_data(name, data) if tried_bytes > LARGE_BYTES else data, lineage))
+            except (TypeError, ValueError, OverflowError, RecursionError):
+                # Either it is refused with the reason, or JSON can hold it in its way: keys as text, large integers.
+                body = encode_frame((*begun, encode_data(name, data), lineage))
+            if index >= capacity or position + len(body) > limit:
+                roll(len(body) + len(encode_frame((1, scoped[0]))))
+                move(parent, context, name)
+            write(body, scope)
+            ref = Ref(writer, base + index - 1, descent)
+        except BaseException:
+            settle()
+            raise
+        finally:
+            tokens.append(bytearray())  # the one before may have become large
+        if is_idle:
+            wake()
+        return ref
 
     def write(body: bytes, scope: int) -> None:
         nonlocal position, index
@@ -323,15 +332,28 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         position = end
         index += 1
 
+    def emit_within(  # noqa: PLR0917
+        name: str,
+        data: Mapping[str, object],
+        parent: Event | Ref | None,
+        context: Context | Here | None,
+        origin: Origin,
+        error: bool,  # noqa: FBT001
+        at: datetime | None,
+    ) -> Ref:
+        """Emit by another writer what is emitted inside of an emit."""
+        another = journal.within()
+        return another.emit(name, data, parent=parent, context=context, origin=origin, error=error, at=at)
+
     def prepare(end: int) -> None:
         nonlocal ready
         ready = segment.prepare(end) if segment is not None else end
 
     def roll(frame_bytes: int) -> None:
-        nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scoped, place
+        nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scoped, block
         new = journal.roll(frame_bytes, base + index if capacity else 1)
         scopes.clear()
-        scoped, place = (None, 0), NOWHERE
+        scoped, block = (None, 0), NOWHERE
         own = new, new.area, new.spine, new.heap_at, new.size_bytes, new.ready, 0, new.capacity, new.base
         segment, area, spine, position, limit, ready, index, capacity, base = own  # nothing interrupts in between
 
@@ -354,20 +376,26 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             index += 1
             position = word & END_MASK
 
-    def waited() -> bool:
-        """Wait until there is a token. True inside of `emit` itself, as a signal handler is: waiting leads nowhere.
+    def token() -> bytearray | None:
+        """Wait for the token. None inside of `emit` itself, as a signal handler is: waiting leads nowhere.
 
         Also inside of one that waits, or has just been given the token: what interrupts it must not wait for it.
         """
         if any(frame.f_code in writing for frame in callers(sys._getframe(2))):
-            return True
+            return None
+        while True:
+            wait()
+            with suppress(IndexError):  # another was quicker
+                return tokens.pop()
+
+    def wait() -> None:
+        """Wait until somebody gives the token back."""
         until = monotonic() + LOCK_PATIENCE_S
         while not tokens:
             sleep(LOCK_RETRY_S)
             if monotonic() > until:
                 until += LOCK_PATIENCE_S
                 find()
-        return False
 
     def find() -> None:
         """Make a new token when an interrupt hit between taking it and using it: one, however many wait for it."""
@@ -379,7 +407,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             tokens.append(bytearray())
 
     def is_lost() -> bool:
-        """Whether nobody has the token. It is taken and given back in `emit` and `seal` alone: there one sees who has.
+        """Whether nobody has the token. It is taken and given back below `emit` and `seal`: there one sees who has.
 
         It may be handed on while one looks, though: what is lost is so at every look.
         """
@@ -390,7 +418,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
     def may_have_token(frame: FrameType) -> bool:
         """Whether another thread with this frame may have it: it is in `emit` or `seal`, and does not wait."""
         for caller in callers(frame):
-            if caller.f_code is waited.__code__:
+            if caller.f_code is wait.__code__:
                 return False
             if caller.f_code in writing:
                 return True
@@ -401,7 +429,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             tokens, \
             finding, \
             writer, \
-            place, \
+            block, \
             scoped, \
             segment, \
             area, \
@@ -414,18 +442,15 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             base
         tokens, finding = [bytearray()], threading.Lock()
         writer = journal.writer
-        scoped, place = (None, 0), NOWHERE
+        scoped, block = (None, 0), NOWHERE
         segment, area, spine = None, bytearray(), []
         position = limit = ready = index = capacity = base = 0
 
     def seal() -> None:
         nonlocal segment, area, spine, capacity
-        body: bytearray | None = None
-        while body is None:
-            with suppress(IndexError):
-                body = tokens.pop()
-            if body is None and waited():
-                return  # what is being written goes on in its segment
+        body = token()
+        if body is None:
+            return  # what is being written goes on in its segment
         try:
             if index:
                 segment, area, spine, capacity = None, bytearray(), [], index  # it looks full: the next event rolls
@@ -437,12 +462,13 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
 
     # One name for all that is rarely called: a call of `emit` pays for every name it may use.
     slow = SimpleNamespace(
-        moved=moved,
+        move=move,
         write_slowly=write_slowly,
         prepare=prepare,
         wake=wake,
         settle=settle,
-        waited=waited,
+        token=token,
+        emit_within=emit_within,
     )
     if clock is None:
         return Emitter(emit, restart, seal, rest, stir)
