@@ -105,6 +105,24 @@ async def test_nothing_is_purged_before_exactly_that_was_confirmed(client: httpx
     assert "hunter2" not in (await client.get("/api/events")).text
 
 
+async def test_a_purged_value_may_be_said_again_where_somebody_allows_it(client: httpx2.AsyncClient) -> None:
+    """K-53: what was purged stays gone."""
+    said = {"text": "The login page is slow", "session": "s1"}
+    await client.post("/api/marks", json=said)
+    seen = (await client.post("/api/purge", json={"value": "login"})).json()
+    done = (await client.post("/api/purge", json={"value": "login", "confirm": seen["confirm"]})).json()
+    refused = await client.post("/api/marks", json=said)
+
+    allowed = await client.post("/api/purge/allow", json={"value": "Login"})
+
+    assert (refused.status_code, "was purged" in refused.json()["detail"]) == (422, True)
+    assert (allowed.status_code, allowed.json()) == (200, {"allowed": [done["record"]]})
+    assert (await client.post("/api/marks", json=said)).status_code == 200
+    again = await client.post("/api/purge/allow", json={"value": "Login"})
+    assert (again.status_code, "no purge of the value" in again.json()["detail"]) == (422, True)
+    assert [each["name"] for each in (await client.get("/api/events")).json()["events"]].count("mark") == 1
+
+
 async def test_a_purge_says_what_it_made_anew(client: httpx2.AsyncClient) -> None:
     """K-53"""
     for word in ("first", "second", "third", "fourth", "fifth", "sixth", "hunter2"):

@@ -86,4 +86,4 @@ def test_the_verbs_of_the_command_line_are_there(described: dict[str, Any]) -> N
     operations = {each["operationId"] for methods in described["paths"].values() for each in methods.values()}
 
     assert set(cli.commands) >= VERBS
-    assert operations >= VERBS | {"emit", "events", "log", "tree", "impact", "errors", "resolve", "sizes"}
+    assert operations >= VERBS | {"allow", "emit", "events", "log", "tree", "impact", "errors", "resolve", "sizes"}

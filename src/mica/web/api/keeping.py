@@ -1,4 +1,4 @@
-"""sessions, overview, report, replay, doctor, sizes, verify, purge, pins: a space as a whole, over HTTP."""
+"""sessions, overview, report, replay, doctor, sizes, verify, purge, allow, pins: a space as a whole, over HTTP."""
 
 from __future__ import annotations
 
@@ -48,6 +48,10 @@ class PurgeAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     until: Moment | None = None
     reason: Annotated[str, msgspec.Meta(max_length=200)] = BY_HAND
     confirm: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+
+
+class AllowAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    value: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]  # that was purged, in whichever spelling
 
 
 class PinAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,6 +119,12 @@ class PurgeOut(msgspec.Struct, frozen=True, kw_only=True):
     ended: tuple[Waiting, ...]  # crystals that were not, and why
     unreached: tuple[str, ...]
     confirm: str | None  # send the same again with this word, and it goes for good; None when it is gone
+
+
+class Allowed(msgspec.Struct, frozen=True, kw_only=True):
+    """The records of the purges that refuse the value no more."""
+
+    allowed: tuple[str, ...]
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,6 +214,12 @@ async def purge(memory: Memory, asked: PurgeAsked) -> PurgeOut:
     told = {name: getattr(done, name) for name in done.__struct_fields__}
     told |= {"first": event_documents(done.first), "remade": list(map(crystal_document, done.remade))}
     return PurgeOut(**told, confirm=word if confirm is None else None)
+
+
+@API.post("/purge/allow", tag="space")
+async def allow(memory: Memory, asked: AllowAsked) -> Allowed:
+    """Let a value be said again that was purged: marks and judgments refuse it no more. What was purged stays gone."""
+    return Allowed(allowed=tuple(await memory.allow(asked.value)))
 
 
 @API.post("/pins", tag="space")
