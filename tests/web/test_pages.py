@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import sqlite3
 from contextlib import closing
@@ -242,6 +243,28 @@ async def test_a_purge_asks_for_the_number_of_what_goes(client: httpx2.AsyncClie
     assert kept.name == "mark"
     assert done.status_code == 200
     assert (await memory.event(mark.id)).name == "event.purged"
+
+
+async def test_a_purge_says_what_became_of_crystals(client: httpx2.AsyncClient, house: House) -> None:
+    """K-53"""
+    memory = await house.memory()
+    with memory.context(session="s1"):
+        refs = [
+            memory.mark(
+                f"The {word} cookie is set before the redirect, so the session of {word} is lost on every login"
+            )
+            for word in ("first", "second", "third", "fourth", "fifth", "sixth")
+        ]
+    await memory.crystallize()
+
+    told = []
+    for ref in refs[:2]:
+        done = await client.post(f"/purge/{ref.id}", data={"number": str((await memory.event(ref)).position)})
+        told.append(json.loads(done.headers["hx-trigger"])["mica:said"])
+
+    [pool] = await memory.crystals()
+    anew = "2 events purged; 1 crystal made anew of what is left"
+    assert told == [anew, f"{anew}; session:s1 is no crystal any more (what is left of it is in {pool.period} now)"]
 
 
 async def test_one_click_crystallizes_a_trail_and_another_suspends_it(
