@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import mica
+from mica.errors import InvalidInput
 from mica.testing import HandClock
 from mica.tokens import estimate
 from mica.trails import USED
@@ -138,7 +139,9 @@ async def test_a_small_budget_cuts_and_says_so(root: Path) -> None:
     assert estimate(text) <= 80
 
 
-async def test_a_budget_of_nothing_loads_nothing(root: Path) -> None:
-    text, left_out, _ = await loaded(root, budget_tokens=0)
+async def test_a_budget_of_hardly_anything_loads_nothing_and_one_of_nothing_is_refused(root: Path) -> None:
+    text, left_out, _ = await loaded(root, budget_tokens=1)
     assert text == ""
     assert left_out
+    with pytest.raises(InvalidInput, match="cannot be loaded in 0 tokens; give a whole number, 1 or more"):
+        await loaded(root, budget_tokens=0)

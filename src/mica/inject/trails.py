@@ -282,6 +282,8 @@ class Trails:
 
         Ranges are found again in the working tree at `root`; what moved is told, what is gone is left out and named.
         """
+        if budget_tokens < 1:
+            raise InvalidInput(f"a trail cannot be loaded in {budget_tokens!r} tokens; give a whole number, 1 or more")
         trail = await self.show(reference)
         loaded = await asyncio.to_thread(loaded_trail, trail, root=root, budget_tokens=budget_tokens)
         await self.track(trail, outcome=outcome, tokens=loaded.tokens)
