@@ -110,8 +110,8 @@ async def purge(request: Request) -> Response:
         told = f"Type {event.position} to purge event {event.number}; nothing was removed."
         return render(request, "parts/purge.html", status=422, event=event, would=would, told=told)
     done = await memory.purge(ids=[event.id], reason=fields.get("reason", "").strip() or "purged by hand")
-    told = [f"{counted(done.events, 'event')} purged"]
-    told += [f"{counted(len(done.remade), 'crystal')} made anew of what is left"] if done.remade else []
-    told += [f"{each.period} is no crystal any more ({each.reason})" for each in done.ended]
-    told += [f"still to do: {' '.join(done.unreached)}"] if done.unreached else []
-    return render(request, "parts/done.html", headers=said("; ".join(told), "mica:crystal", "mica:event"))
+    outcome = [f"{counted(done.events, 'event')} purged"]
+    outcome += [f"{counted(len(done.remade), 'crystal')} made anew of what is left"] if done.remade else []
+    outcome += [f"{each.period} is no crystal any more ({each.reason})" for each in done.ended]
+    outcome += [f"still to do: {' '.join(done.unreached)}"] if done.unreached else []
+    return render(request, "parts/done.html", headers=said("; ".join(outcome), "mica:crystal", "mica:event"))
