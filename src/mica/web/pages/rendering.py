@@ -206,7 +206,7 @@ def there(at: datetime) -> datetime:
 def zone_name(now: datetime) -> str:
     """What the zone of all times is called."""
     zone = ZONE.get()
-    return f"{there(now):%Z}, as on this machine" if zone is None else str(zone)
+    return f"{there(now):%Z}, the server's" if zone is None else str(zone)
 
 
 def ago(at: datetime, *, now: datetime) -> str:
