@@ -199,6 +199,15 @@ async def test_wrong_arguments_are_named_where_they_stand(memory: Memory) -> Non
         requires(memory, max_age_s=-3)
     with pytest.raises(InvalidInput, match="no event has the depth -1"):
         requires(memory, min_depth=-1)
+    for strange in ("1", None, True):
+        with pytest.raises(InvalidInput, match=f"cannot be given {strange!r} seconds"):
+            timeout(memory, strange)  # type: ignore[arg-type]  # the point
+        with pytest.raises(InvalidInput, match=f"{strange!r} is no share"):
+            sampled(memory, strange)  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidInput, match="no context can be '1' s old"):
+        requires(memory, max_age_s="1")  # type: ignore[arg-type]  # the point
+    with pytest.raises(InvalidInput, match="fields has 5, which is no name"):
+        requires(memory, fields=[5])  # type: ignore[list-item]  # the point
 
 
 async def test_names_and_kinds_of_functions_stay(memory: Memory) -> None:

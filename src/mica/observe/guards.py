@@ -54,9 +54,11 @@ def requires(
     """
     if isinstance(fields, str):
         raise InvalidInput(f"fields is the text {fields!r}; give a list of names")
-    if max_age_s is not None and not max_age_s >= 0:
+    if strange := [name for name in fields if not isinstance(name, str)]:
+        raise InvalidInput(f"fields has {strange[0]!r}, which is no name; give texts")
+    if max_age_s is not None and not (_is_number(max_age_s) and max_age_s >= 0):
         raise InvalidInput(f"no context can be {max_age_s!r} s old; give a max_age_s of 0 or more")
-    if min_depth < 0:
+    if not isinstance(min_depth, int) or min_depth < 0:
         raise InvalidInput(f"no event has the depth {min_depth!r}; give a min_depth of 0 or more")
 
     def check(called: str) -> None:
@@ -109,8 +111,8 @@ def _meant(name: str) -> str:
 def timeout(memory: Observed, seconds: float) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
     """A decorator: a coroutine that takes longer is cancelled, a failure is recorded below the current parent, and
     TimeoutError is raised. A plain function cannot be cancelled, and is refused."""
-    if not 0 < seconds < math.inf:
-        raise InvalidInput(f"a call cannot be given {seconds} seconds; give more than 0")
+    if not (_is_number(seconds) and 0 < seconds < math.inf):
+        raise InvalidInput(f"a call cannot be given {seconds!r} seconds; give more than 0")
 
     def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         if not inspect.iscoroutinefunction(function):
@@ -160,8 +162,8 @@ def sampled(memory: Observed, rate: float) -> Callable[[Callable[P, R]], Callabl
     The choice follows from the correlation, else the session, else the root, so that a chain is observed as a whole,
     also across processes; where there is none of them, the function runs. Its events carry the label `sample_rate`.
     """
-    if not 0 <= rate <= 1:
-        raise InvalidInput(f"{rate} is no share; give a number from 0 to 1")
+    if not (_is_number(rate) and 0 <= rate <= 1):
+        raise InvalidInput(f"{rate!r} is no share; give a number from 0 to 1")
 
     def enter() -> Here:
         return narrowed(memory.space, memory.here, None, {SAMPLE_RATE: f"{rate:g}"})
@@ -195,3 +197,7 @@ def is_sampled(here: Here, rate: float) -> bool:
     if key is None:
         return rate > 0
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) < rate * 2**64
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
