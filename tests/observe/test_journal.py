@@ -9,6 +9,7 @@ import mmap
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -754,6 +755,27 @@ def test_a_segment_of_another_version_is_refused_and_kept(tmp_path: Path) -> Non
     assert "upgrade" in leftover.damaged[0]
     leftover.close()
     assert path.exists()
+
+
+async def test_whoever_removes_the_folder_of_a_living_writer_takes_nothing(tmp_path: Path, home: Settings) -> None:
+    """K-41: what was emitted is mapped and is stored; the next segment makes the folder anew."""
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        first = memory.emit("first")
+        shutil.rmtree(tmp_path / "space.db-segments")
+        with pytest.raises(
+            StoreUnavailable, match=r"cannot be brought to the disk in .* \(No such file or directory\)"
+        ):
+            await memory.durable()
+        await memory.position()
+        await memory.durable()
+        for _ in range(2 * journal_module.EVENTS_FIRST):
+            memory.emit("more")
+        with pytest.raises(StoreUnavailable):  # the first of them are in the file that was removed
+            await memory.durable()
+        await memory.position()
+        await memory.durable()
+        assert (await memory.sizes()).events == 1 + 2 * journal_module.EVENTS_FIRST
+        assert (await memory.event(first)).name == "first"
 
 
 FEW_FILES = """

@@ -78,10 +78,23 @@ class Journal:
         return sum(segment.events_in(first, last) for segment, first, last in self.unfolded())
 
     def sync(self) -> None:
-        """Return when everything emitted before survives power loss. Those who wait at once share one sync."""
+        """Return when everything emitted before survives power loss. Those who wait at once share one sync.
+
+        Raises StoreUnavailable when the disk does not take it, or the folder is gone: then only storing makes it safe.
+        """
         with self._syncing:
             for segment in list(self._segments):
-                segment.sync()
+                try:
+                    if segment.path is not None and segment.folded < segment.refreshed():
+                        segment.path.stat()  # one that was removed can be synced, and is gone all the same
+                    segment.sync()
+                except OSError as error:
+                    if segment.folded == segment.refreshed():
+                        continue  # all of it is in the store, which is safer
+                    raise StoreUnavailable(
+                        f"what was emitted cannot be brought to the disk in {self._folder} ({error.strerror}); it is "
+                        "safe when it is stored, as every read does first"
+                    ) from error
         for inner in self._inners:
             inner.sync()
 
@@ -165,6 +178,9 @@ class Journal:
                 f"{self.waiting_events:,} events wait for the store and take {self.size_bytes:,} bytes in "
                 f"{self._folder}; the last one was not taken: is the store reachable? `mica doctor` tells"
             )
+        if self._home is not None and not self._home.path.is_dir():  # somebody removed it: what is in it is mapped
+            self._home.forget()
+            self._home = None
         if self._folder is not None and self._home is None:
             self._home = Home.make(self._folder / self.writer)
         before = self._segments[-1] if self._segments else None
