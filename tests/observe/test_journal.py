@@ -757,6 +757,23 @@ def test_a_segment_of_another_version_is_refused_and_kept(tmp_path: Path) -> Non
     assert path.exists()
 
 
+async def test_who_reads_is_told_of_a_segment_that_this_mica_does_not_know(
+    tmp_path: Path, home: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A partial answer names what is missing: without a word these events would seem never to have been."""
+    path = written(tmp_path / "space.db-segments")
+    body = bytearray(path.read_bytes())
+    body[8] = 99
+    path.write_bytes(body)
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        assert await memory.events() == []
+        assert await memory.events() == []
+
+    [told] = [record.getMessage() for record in caplog.records]
+    assert "has version 99, this mica knows 2; upgrade mica" in told
+
+
 async def test_whoever_removes_the_folder_of_a_living_writer_takes_nothing(tmp_path: Path, home: Settings) -> None:
     """K-41: what was emitted is mapped and is stored; the next segment makes the folder anew."""
     async with mica.open(tmp_path / "space.db", settings=home) as memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ from mica.model import REFUSED, Appended, Event, make_event
 from mica.observe.journal import Journal
 from mica.observe.leftovers import Leftover, has_others, leftovers
 from mica.observe.segment import Stretch
+
+LOG = logging.getLogger("mica")
 
 BATCH_MAX = 1_000  # one transaction: a full sync is cheap beside it, and readers wait for milliseconds
 GATHER_S = 0.02  # the background lets events gather for so long: one transaction for all of them
@@ -141,10 +144,18 @@ class Folding:
             if (leftover := await asyncio.to_thread(next, found, None)) is None:
                 return False
             self._left.append(leftover)
+            self._tell_damage(leftover)
         return True
 
+    def _tell_damage(self, leftover: Leftover) -> None:
+        """Say what of a dead writer's events nobody can read, once: an answer without them looks whole."""
+        for problem in leftover.damaged:
+            if problem not in self.damaged:
+                self.damaged.append(problem)
+                LOG.warning("%s", problem)
+
     def _release(self, leftover: Leftover) -> None:
-        self.damaged += [problem for problem in leftover.damaged if problem not in self.damaged]
+        self._tell_damage(leftover)
         if leftover in self._left:
             self._left.remove(leftover)
             leftover.close()
