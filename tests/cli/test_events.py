@@ -344,6 +344,21 @@ def test_an_export_to_standard_output_is_lines_only(shell: Shell) -> None:
     assert shell.run("export", "-").stdout.count("\n") == 9
 
 
+@pytest.mark.parametrize("command", [["tail"], ["tail", "--json"], ["export"]])
+def test_an_answer_that_finds_no_room_is_one_line(shell: Shell, command: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mica", "events", *command, "--store", str(shell.store)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **shell.variables},
+            text=True,
+            check=False,
+        )
+    assert done.stderr == "mica: the answer cannot be written: No space left on device; send it elsewhere\n"
+    assert done.returncode == 1
+
+
 def test_an_export_replaces_its_file_as_a_whole_or_not_at_all(shell: Shell, tmp_path: Path) -> None:
     """E-39: atomic rename."""
     file = tmp_path / "out.jsonl"

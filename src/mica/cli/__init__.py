@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 
 import click
 
@@ -50,6 +52,13 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except MicaError as error:
             click.echo(f"mica: {error}", err=True)
+            ctx.exit(1)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            with suppress(OSError, ValueError):  # what is left to be written must not complain at the end, too
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            click.echo(f"mica: the answer cannot be written: {error.strerror}; send it elsewhere", err=True)
             ctx.exit(1)
         except KeyboardInterrupt:
             click.echo("mica: stopped", err=True)
