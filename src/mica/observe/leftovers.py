@@ -54,7 +54,7 @@ class Home:
         """The folder of a writer that is gone; None while it lives, or when somebody else claims it. Raises OSError."""
         try:
             lock = (path / LOCK).open("rb+")
-        except (FileNotFoundError, NotADirectoryError, PermissionError):  # gone, or not ours: `closed_in` tells
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):  # gone, or not ours: `closed_in` tells
             return None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
