@@ -54,8 +54,8 @@ class Home:
         """The folder of a writer that is gone; None while it lives, or when somebody else claims it. Raises OSError."""
         try:
             lock = (path / LOCK).open("rb+")
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):  # gone, or not ours: `closed_in` tells
-            return None
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
+            return None  # gone, or not ours: `closed_in` tells
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
