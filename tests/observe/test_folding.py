@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mica.errors import StoreBusy
 from mica.model import Appended, Event
 from mica.observe import folding as folding_module
 from mica.observe.context import Here
@@ -178,3 +179,31 @@ async def test_events_that_come_one_by_one_gather_before_they_are_stored(
         journal.close()
 
     assert gathered[:5] == [0, 1, 2, 3, 4]
+
+
+async def test_closing_does_not_wait_again_for_a_store_that_was_busy_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-04: a command that was told after a minute that the file is locked does not stand there for another."""
+    monkeypatch.setattr(folding_module, "CLOSE_S", 0.01)
+    asked = 0
+
+    async def append(_: Sequence[Event]) -> Appended:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            await asyncio.Event().wait()
+        raise StoreBusy("locked for a minute")
+
+    folding = Folding(append, tmp_path)
+    journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
+    folding.begin(journal)
+    journal.emit("step")
+    with pytest.raises(StoreBusy):
+        await folding.flush()
+
+    async with asyncio.timeout(30):
+        await folding.close()
+
+    assert journal.waiting_events == 1
+    journal.close()

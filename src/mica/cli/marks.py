@@ -128,8 +128,9 @@ async def mark(
         for ref, position, each in zip(refs, positions, said, strict=True)
     ]
     output.show(documents if lines else documents[0], for_people)
-    with suppress(StoreError):  # then whoever is active next does what is due
-        await memory.tick(kinds=("crystallize",))  # what takes longer waits for `mica tick` or the next ingest
+    if stored:  # a store that does not answer is not waited for again: whoever is active next does what is due
+        with suppress(StoreError):
+            await memory.tick(kinds=("crystallize",))  # what takes longer waits for `mica tick` or the next ingest
 
 
 @click.command()

@@ -50,6 +50,7 @@ class Folding:
         self._claiming: asyncio.Task[bool] | None = None
         self._steps: set[asyncio.Task[bool]] = set()
         self._folding = asyncio.Lock()
+        self._is_refused = False  # the store did not take the last batch
         self._wanted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._keep_folding(), name="mica-folding")
@@ -104,7 +105,9 @@ class Folding:
         self._task.cancel()
         await asyncio.wait([self._task, *([self._claiming] if self._claiming is not None else [])])
         try:
-            await self._fold(self._journal)
+            # A store that has just had all the patience there is gets no second helping of it.
+            async with asyncio.timeout(CLOSE_S if self._is_refused else None):
+                await self._fold(self._journal)
             async with asyncio.timeout(CLOSE_S):
                 await self.flush()
         except (StoreError, TimeoutError):
@@ -189,6 +192,10 @@ class Folding:
             except (DuplicateEvent, InvalidEvent):
                 for event in batch.events:
                     await self._append_one(event)
+            except StoreError:
+                self._is_refused = True
+                raise
+            self._is_refused = False
             waiting.stored(batch)
             return True
 
