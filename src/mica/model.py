@@ -510,6 +510,14 @@ def check_several(field: str, given: object) -> None:
         raise InvalidInput(f"{field} is {given!r:.80}, one text; give several, as {field}=[{given!r:.80}]")
 
 
+def check_unicode(field: str, text: str) -> None:
+    """Raise InvalidInput when a text cannot be written in UTF-8, as bytes of another encoding on a command line."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{field} is {text!r:.80}: {_no_unicode(error)}") from error
+
+
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which events to read. Every given field must hold; the latest `limit` are returned, oldest first.
 
@@ -534,6 +542,8 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
         for field, text in (("session", self.session), ("agent", self.agent), ("user", self.user), ("text", self.text)):
             if text is not None and not isinstance(text, str):
                 raise InvalidInput(f"{field} is {text!r:.80}, which is no text")
+            if text is not None and not text.isascii():
+                check_unicode(field, text)
         for field, at in (("since", self.since), ("until", self.until)):
             if at is not None and not isinstance(at, datetime):
                 raise InvalidInput(f"{field} is {at!r:.80}, which is no time; give an aware datetime")

@@ -675,6 +675,26 @@ def test_numbers_beyond_any_store_are_no_traceback(terminal: Terminal) -> None:
     assert terminal.run("search", "x", "--store", "a", "--space", "b").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["events", "query", option, "a\udcffb"] for option in ("--session", "--agent", "--user", "--text")),
+        *(["purge", option, "a\udcffb", "--yes"] for option in ("--session", "--user", "--value")),
+        ["purge", "1", "--yes", "--reason", "a\udcffb"],
+        ["copy", "a\udcffb.db"],
+    ],
+)
+def test_bytes_of_another_encoding_are_one_line(terminal: Terminal, command: list[str]) -> None:
+    """U-11: a shell hands them on as they are; nothing is looked for, and nothing purged, by halves of characters."""
+    terminal.run("mark", "one")
+
+    result = terminal.run(*command)
+
+    assert result.exit_code == 1
+    assert "the byte 0xff at character 2, which is not UTF-8" in result.stderr
+    assert terminal.json("events", "query", "--name", "log.*") == []
+
+
 def test_a_space_can_be_copied(terminal: Terminal, tmp_path: Path) -> None:
     terminal.run("mark", "one")
     terminal.run("mark", "two")

@@ -21,7 +21,7 @@ from mica.cli.crystals import LEVEL
 from mica.cli.events import LIMIT, print_event
 from mica.cli.output import Output, following_command, making_command, memory_command
 from mica.crystals import crystal_of
-from mica.errors import StoreError, StoreUnavailable
+from mica.errors import MicaError, StoreUnavailable
 from mica.inject.documents import FULL, Fields, crystal_document, event_document, event_line
 from mica.inject.exports import written
 from mica.inject.lines import counted, local, one_line
@@ -177,7 +177,7 @@ async def export(
     if file != "-":
         try:
             memory.exported(Path(file), events=count)
-        except StoreError as error:
+        except MicaError as error:
             click.echo(f"mica: {file} is not recorded, so that no purge will find it: {error}", err=True)
         output.show(
             {"file": file, "events": count},

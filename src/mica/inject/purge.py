@@ -36,6 +36,7 @@ from mica.model import (
     EventId,
     EventQuery,
     Tombstone,
+    check_unicode,
     make_event,
     tombstone,
     tombstone_of,
@@ -318,6 +319,7 @@ def _check_reason(reason: str, selection: Selection) -> None:
     """Raise InvalidInput when a tombstone cannot carry this reason: it stays after all else is gone."""
     if not isinstance(reason, str):
         raise InvalidInput(f"the reason {reason!r} is no text; give a text")
+    check_unicode("the reason", reason)
     if not reason.strip() or len(reason) > REASON_CHARACTERS_MAX:
         raise InvalidInput(f"the reason {reason[:60]!r} has to have 1 to {REASON_CHARACTERS_MAX} characters")
     if reason.startswith(RETENTION):

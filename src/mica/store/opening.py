@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mica.errors import InvalidInput, UnknownSpace
+from mica.model import check_unicode
 from mica.observe.spool import Spools, hooks_folder
 from mica.settings import Settings
 from mica.store.protocol import Store
@@ -55,4 +56,7 @@ async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
 
 
 def _file(target: str | Path | None, settings: Settings) -> Path:
-    return space_of(Path.cwd(), home=settings.home).file if target is None else Path(target).expanduser()
+    if target is None:
+        return space_of(Path.cwd(), home=settings.home).file
+    check_unicode("the file", str(target))  # SQLite knows no other names
+    return Path(target).expanduser()

@@ -23,7 +23,7 @@ import msgspec
 
 from mica.crystals import Crystal, Waiting
 from mica.errors import InvalidInput
-from mica.model import Event, EventId, EventQuery, Reply, Tombstone, is_tombstone, tombstone
+from mica.model import Event, EventId, EventQuery, Reply, Tombstone, check_unicode, is_tombstone, tombstone
 from mica.store.backwards import EVENTS_AT_ONCE, latest_first
 from mica.trails import PUBLISHED
 
@@ -73,6 +73,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             text = getattr(self, name)
             if not isinstance(text, str | None):
                 raise InvalidInput(f"the {name} to purge is {text!r}, which is no text; give a text")
+            if text is not None:
+                check_unicode(f"the {name} to purge", text)
             if text is not None and not text.strip():
                 raise InvalidInput(f"the {name} to purge is {text!r}, which would take nearly everything; give a text")
         if self.value is not None and len(self.value) > VALUE_CHARACTERS_MAX:
