@@ -708,6 +708,7 @@ def test_a_space_can_be_copied(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal.run("copy", target, third, "--store", target).exit_code == 2
     assert "3 stores are given" in terminal.run("copy", target, third, third).stderr
     assert "would be gone with this command" in terminal.run("copy", ":memory:").stderr
+    assert "gone when this command ends" in terminal.run("mark", "four", "--store", ":memory:").stderr
     terminal.run("mark", "three", "--store", str(tmp_path / "other.db"))
     assert "holds another space" in terminal.run("copy", target, "--store", str(tmp_path / "other.db")).stderr
     assert terminal.run("copy", str(tmp_path / "other.db"), "--into-other").exit_code == 0

@@ -106,6 +106,8 @@ def _opened(
         settings = load_settings()
         ZONE.set(settings.zone())
         place = target(settings, store, space)
+        if makes and has_document and str(place) == ":memory:":
+            raise click.UsageError("what is written into :memory: is gone when this command ends; give a file")
         is_made = not _is_named(place) if makes is None else makes
         opening = open_memory(place, settings=settings) if is_made else reading(place, settings=settings)
 
