@@ -141,6 +141,31 @@ def test_impact_shows_both_parts(shell: Shell) -> None:
     assert "came later in its chain: 1 event\n" in text
 
 
+def test_a_deep_tree_is_drawn_whole_and_not_nested_beyond_reading(tmp_path: Path) -> None:
+    """E-31: a chain of thousands, as an agent makes in a day."""
+    shell = Shell(tmp_path)
+
+    async def filled() -> None:
+        async with mica.open(shell.store, settings=mica.load_settings({"HOME": str(tmp_path)})) as memory:
+            parent = memory.emit("step")
+            for number in range(1, 3_000):
+                parent = memory.emit("step", {"n": number}, parent=parent)
+
+    asyncio.run(filled())
+
+    drawn = shell.run("tree", "1").stdout.splitlines()
+    assert len(drawn) == 3_000
+    assert drawn[-1].startswith("…2,999 ")
+    assert drawn[-1].endswith('{"n":2999}')
+    assert max(map(len, drawn)) < 200
+    assert "2,999 steps deep" in shell.run("tree", "1", "--json").stderr
+    assert "--depth" in shell.run("tree", "3000", "--ancestry", "--json").stderr
+    depth, nested = 0, shell.json("tree", "1", "--depth", "400")
+    while isinstance(nested, dict) and nested["children"]:
+        depth, nested = depth + 1, nested["children"][0]
+    assert depth == 400
+
+
 def test_errors_show_how_each_came_about(shell: Shell) -> None:
     """E-30, TE-18"""
     rows = shell.json("errors", "--session", "s1")

@@ -11,16 +11,18 @@ import msgspec
 from rich.console import Console
 from rich.json import JSON
 from rich.markup import escape
-from rich.tree import Tree
 
 from mica.cli.choosing import field_options, query_options
 from mica.cli.output import Output, memory_command
+from mica.errors import InvalidInput
 from mica.inject.documents import FULL, Fields, event_document, event_documents
 from mica.inject.lines import harmless, local, one_line
 from mica.memory import Memory
 from mica.model import Event, EventQuery, is_tombstone
 
 LIMIT = click.IntRange(0, 1_000_000)  # what a terminal or a script can still take in
+DRAWN_STEPS = 20  # of a tree, as branches: deeper there would be no room for what happened
+NESTED_STEPS_MAX = 400  # of a tree in JSON, two levels each: Python reads a thousand
 
 
 @click.group()
@@ -106,9 +108,10 @@ async def tree(memory: Memory, output: Output, *, reference: str, depth: int | N
     top, below = (found[-1], [*found[-2::-1], event]) if ancestry and found else (event, [] if ancestry else found)
 
     def for_people(console: Console) -> None:
-        console.print(_drawn(top, below))
+        for line in _drawn(top, below):
+            console.print(line, soft_wrap=True)
 
-    output.show(_nested(top, below), for_people)
+    output.show(_nested(top, below) if output.as_json else None, for_people)
 
 
 def show_events(output: Output, found: Sequence[Event], fields: Fields | None = None) -> None:
@@ -180,17 +183,26 @@ def _by_parent(found: Sequence[Event]) -> dict[str | None, list[Event]]:
     return children
 
 
-def _drawn(top: Event, below: Sequence[Event]) -> Tree:
+def _drawn(top: Event, below: Sequence[Event]) -> Iterator[str]:
+    """A tree, line by line. What is too deep to be drawn with all of its branches begins with how deep it is."""
     children = _by_parent(below)
-    drawn = Tree(event_text(top, 100))
-    waiting = [(top, drawn)]
+    waiting = [(top, 0, "", "")]
     while waiting:
-        event, branch = waiting.pop()
-        waiting += [(child, branch.add(event_text(child, 100))) for child in children[event.id]]
-    return drawn
+        event, depth, lead, under = waiting.pop()
+        yield ("" if depth <= DRAWN_STEPS else f"[dim]…{depth:,}[/] ") + lead + event_text(event, 100)
+        for child in reversed(found := children[event.id]):
+            own, further = ("└── ", "    ") if child is found[-1] else ("├── ", "│   ")
+            leads = (lead[-4 * DRAWN_STEPS :] for lead in (under + own, under + further))
+            waiting.append((child, depth + 1, *leads))
 
 
 def _nested(top: Event, below: Sequence[Event]) -> dict[str, object]:
+    deepest = max((event.depth for event in below), default=top.depth) - top.depth
+    if deepest > NESTED_STEPS_MAX:
+        raise InvalidInput(
+            f"the tree is {deepest:,} steps deep, and JSON is read {NESTED_STEPS_MAX} deep by most; give a --depth, or "
+            "list it with `mica events chain`"
+        )
     children = _by_parent(below)
     documents = {event.id: event_document(event) for event in (top, *below)}
     for identifier, document in documents.items():
