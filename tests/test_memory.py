@@ -914,3 +914,9 @@ async def test_a_parent_of_another_space_is_refused_and_nothing_is_marked(home: 
         two.mark("It is set twice", parent=own)
 
         assert await two.position() == 2
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "nul\0.db"])
+async def test_what_cannot_be_a_file_is_told(home: Settings, name: str) -> None:
+    with pytest.raises(InvalidInput, match="cannot be the name of a file"):
+        await mica.open(name, settings=home)

@@ -192,8 +192,8 @@ def _drawn(top: Event, below: Sequence[Event]) -> Iterator[str]:
         yield ("" if depth <= DRAWN_STEPS else f"[dim]…{depth:,}[/] ") + lead + event_text(event, 100)
         for child in reversed(found := children[event.id]):
             own, further = ("└── ", "    ") if child is found[-1] else ("├── ", "│   ")
-            leads = (lead[-4 * DRAWN_STEPS :] for lead in (under + own, under + further))
-            waiting.append((child, depth + 1, *leads))
+            kept = under[-4 * (DRAWN_STEPS - 1) :]
+            waiting.append((child, depth + 1, kept + own, kept + further))
 
 
 def _nested(top: Event, below: Sequence[Event]) -> dict[str, object]:

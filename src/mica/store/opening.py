@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from mica.errors import InvalidInput, UnknownSpace
@@ -59,4 +60,11 @@ def _file(target: str | Path | None, settings: Settings) -> Path:
     if target is None:
         return space_of(Path.cwd(), home=settings.home).file
     check_unicode("the file", str(target))  # SQLite knows no other names
-    return Path(target).expanduser()
+    file = Path(target).expanduser()
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # told by who opens it
+            file.stat()
+    except (OSError, ValueError) as error:  # too long, or with a NUL in it
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidInput(f"{target!r:.80} cannot be the name of a file ({reason}); give another") from error
+    return file
