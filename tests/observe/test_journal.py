@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -469,6 +469,35 @@ async def test_emit_goes_on_when_its_loop_is_gone(tmp_path: Path, home: Settings
     memory._journal.close()
     async with mica.open(path, settings=home) as again:
         assert [event.name for event in await again.events()] == ["first", "second"]
+
+
+async def test_another_loop_is_told_that_the_memory_is_not_its_own(tmp_path: Path, home: Settings) -> None:
+    """E-33: Python's own words, `got Future attached to a different loop`, help nobody."""
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        asked: list[Coroutine[object, object, object]] = [memory.events(), memory.position(), memory.close()]
+        for each in asked:
+            with pytest.raises(StoreUnavailable, match="opened in another event loop"):
+                await asyncio.to_thread(asyncio.run, each)
+        memory.emit("still.here")
+        assert [event.name for event in await memory.events()] == ["still.here"]
+
+
+def test_a_memory_can_be_closed_when_its_loop_is(tmp_path: Path, home: Settings) -> None:
+    async def opened() -> Memory:
+        memory = await mica.open(tmp_path / "space.db", settings=home)
+        memory.emit("kept")
+        return memory
+
+    memory = asyncio.run(opened())
+    with pytest.raises(StoreUnavailable, match="opened in another event loop"):
+        asyncio.run(memory.events())
+    asyncio.run(memory.close())
+
+    async def names() -> list[str]:
+        async with mica.open(tmp_path / "space.db", settings=home) as again:
+            return [event.name for event in await again.events()]
+
+    assert asyncio.run(names()) == ["kept"]
 
 
 async def test_a_cancelled_read_hides_nothing_that_dead_writers_left(tmp_path: Path, home: Settings) -> None:

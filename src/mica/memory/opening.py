@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mica.errors import StoreUnavailable
 from mica.inject.lines import counted
 from mica.llm.embeddings import Encoder, chosen
 from mica.memory.keeping import Keeping
@@ -29,13 +30,17 @@ class Memory(Keeping):
     async def close(self) -> None:
         """Release everything. What the store cannot take now stays on disk for the next who opens the space.
 
-        The log `mica` then says how much waits, where, and for whom. In a forked child it releases what the child has
-        emitted, which the next who reads the space stores.
+        The log `mica` then says how much waits, where, and for whom. In a forked child, and when the loop that it was
+        opened in is closed, it releases what was emitted, which the next who reads the space stores. Raises
+        StoreUnavailable in another loop while that one lives.
         """
         if self._is_closed:
             return
+        is_alone = self._journal.is_forked or self._folding.has_ended
+        if not is_alone and not self._folding.is_here:
+            raise StoreUnavailable("this memory was opened in another event loop, which alone can close it")
         self._is_closed = True
-        if self._journal.is_forked:  # the rest is the parent's
+        if is_alone:  # the rest is the parent's, or ended with its loop
             self._journal.close()
             return
         try:

@@ -139,6 +139,11 @@ class Wired:
                 "this memory was opened by another process, of which this one is a fork: what it emits is kept, but to "
                 "read it must open the space again"
             )
+        if not self._folding.is_here:
+            raise StoreUnavailable(
+                "this memory was opened in another event loop: every thread may emit, but only that loop can read or "
+                "close it; open the space again in this one"
+            )
         if self.spools is not None and self.spools.has_news() and self._ingesting is not None:
             await self._ingesting.ingest()
 

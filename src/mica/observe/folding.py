@@ -56,6 +56,16 @@ class Folding:
         self._task = self._loop.create_task(self._keep_folding(), name="mica-folding")
         self.damaged: list[str] = []  # what could not be read of dead writers' segments
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the loop that runs is the one that this folds in."""
+        return asyncio.get_running_loop() is self._loop
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether that loop is closed: nobody folds any more."""
+        return self._loop.is_closed()
+
     def begin(self, journal: Journal) -> None:
         self._journal = journal
         self._wanted.set()  # there may be leftovers
