@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 import mica
 from mica import Context, EventQuery, Memory
 from mica.errors import Backlogged, InvalidContext, InvalidEvent, StoreFull, StoreUnavailable
-from mica.model import NESTING_MAX, Event, Ref, encode_data, new_writer
+from mica.model import NESTING_MAX, Descent, Event, Ref, WriterId, encode_data, new_writer
 from mica.observe import emitter as emitter_module
 from mica.observe import journal as journal_module
 from mica.observe import segment as segment_module
@@ -374,6 +374,50 @@ def test_an_interrupt_at_any_moment_leaves_neither_hole_nor_glue(
     assert {*returned, number + 1} <= set(seen)
     assert all(event.context.session == f"s{int(str(event.data['n'])) // 8}" for event in events)
     journal.close()
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, ValueError])
+def test_what_is_raised_while_a_ref_is_made_leaves_neither_hole_nor_glue(
+    monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]
+) -> None:
+    """Signal handlers raise what they like there, also what `emit` takes for data that is not simple."""
+    journal = open_journal(None)
+    refs = [journal.emit("before")]
+    raised = [problem]
+
+    def made(writer: WriterId, sequence: int, descent: Descent) -> Ref:
+        if raised:
+            raise raised.pop()
+        return Ref(writer, sequence, descent)
+
+    monkeypatch.setattr(emitter_module, "Ref", made)
+    with contextlib.suppress(problem):
+        refs.append(journal.emit("struck"))
+    refs.append(journal.emit("after"))
+    events = [(event.id, event.name) for event in drained(journal)]
+    assert [name for _, name in events] in (["before", "after"], ["before", "struck", "after"])
+    assert {ref.id for ref in refs} <= {identifier for identifier, _ in events}
+
+
+@pytest.mark.parametrize("step", ["move", "write_slowly", "roll", "scope_of", "write"])
+def test_an_interrupt_at_the_beginning_of_a_step_gives_the_turn_back(step: str) -> None:
+    """Or the next emit would wait for a second until it is found that nobody has it."""
+    journal = open_journal(None)
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and (code.co_filename, code.co_name) == (emitter_module.__file__, step):
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            journal.emit("struck", {"large": 2**70}, context=Context(session="s1"))
+    finally:
+        sys.setprofile(None)
+    assert len(tokens_of(journal)) == 1
+    journal.emit("after")
+    assert [event.name for event in drained(journal)] == ["after"]
 
 
 def test_an_interrupted_attempt_to_make_a_folder_or_segment_is_taken_up_again(

@@ -213,17 +213,24 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
             end = position + size
             if end > ready:
                 slow.prepare(end)
+            ref = Ref(writer, base + index, descent)  # a call, which may be interrupted: nothing is written yet
             area[position:end] = body
             spine[index] = scope + end  # the commit: one aligned word
             position = end
-            ref = Ref(writer, base + index, descent)
             index += 1
         except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
-            ref = slow.write_slowly(name, data, parent, context, origin, error, at, len(body))
+            try:
+                ref = slow.write_slowly(name, data, parent, context, origin, error, at, len(body))
+            finally:
+                tokens.append(bytearray())  # the one before may have become large
+            if is_idle:
+                slow.wake()
             return ref
         except BaseException:
-            slow.settle()
-            tokens.append(body)
+            try:
+                slow.settle()
+            finally:
+                tokens.append(body)
             raise
         else:
             tokens.append(body)
@@ -299,7 +306,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         at: datetime | None,
         tried_bytes: int,
     ) -> Ref:
-        """Write what did not fit, or is not as simple as it looked. Who has the token calls it; it is given back."""
+        """Write what did not fit, or is not as simple as it looked. Who has the token calls it."""
         try:
             begun = told(name, origin, at, error=error)
             move(parent, context, name)
@@ -312,15 +319,10 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
                 roll(len(body) + len(encode_frame((1, scoped[0]))))
                 move(parent, context, name)
             write(body, scope)
-            ref = Ref(writer, base + index - 1, descent)
+            return Ref(writer, base + index - 1, descent)
         except BaseException:
             settle()
             raise
-        finally:
-            tokens.append(bytearray())  # the one before may have become large
-        if is_idle:
-            wake()
-        return ref
 
     def write(body: bytes, scope: int) -> None:
         nonlocal position, index
