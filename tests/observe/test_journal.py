@@ -420,6 +420,37 @@ def test_an_interrupt_at_the_beginning_of_a_step_gives_the_turn_back(step: str) 
     assert [event.name for event in drained(journal)] == ["after"]
 
 
+@pytest.mark.parametrize("step", ["roll", "size_bytes"])
+def test_an_interrupt_while_one_segment_follows_another_loses_nothing(tmp_path: Path, step: str) -> None:
+    """A small event may still find room in the one before: it must be there when that one was stored whole."""
+    journal = open_journal(tmp_path)
+    large = {"text": "x" * (journal_module.HEAP_BYTES_FIRST - 4_096)}
+    journal.emit("before", large, context=Context(session="s1"))
+
+    def interrupt(frame: FrameType, event: str, _: object) -> None:
+        by = frame.f_back.f_code if frame.f_back is not None else None
+        is_turning = by is not None and (by.co_filename, by.co_name) == (emitter_module.__file__, "roll")
+        if event == "return" and is_turning and frame.f_code.co_name == step:
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            journal.emit("struck", large)
+    finally:
+        sys.setprofile(None)
+    assert [event.name for event in drained(journal)] == ["before"]
+    journal.emit("small", context=Context(session="s2"))
+    journal.emit("small", context=Context(session="s1"))
+    waiting = [event for segment, first, last in journal.unfolded() for event in segment.read(first, last)]
+    told = [(event.name, event.context.session) for event in waiting]
+    assert told == [("small", "s2"), ("small", "s1")]
+    journal.emit("large", large)
+    assert [event.name for event in drained(journal)] == ["small", "small", "large"]
+    journal.close()
+    assert left(tmp_path) == []
+
+
 def test_an_interrupted_attempt_to_make_a_folder_or_segment_is_taken_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -693,7 +724,7 @@ def test_pages_that_are_made_ready_take_nothing_from_who_writes_meanwhile(
     syncing = threading.Thread(target=journal.sync)
     for data in given[:180]:
         journal.emit("step", data)
-    monkeypatch.setattr(journal._written, "_preparing", ToldLock(done))
+    monkeypatch.setattr(journal.written, "_preparing", ToldLock(done))
     syncing.start()
     assert begun.wait(60)
     for data in given[180:]:

@@ -93,12 +93,10 @@ class Writer(Protocol):
     """Whose segments are written."""
 
     writer: WriterId
+    written: Segment | None  # which stays while it is written; set in the breath that turns to another
 
     def roll(self, frame_bytes: int, base: int) -> Segment:
         """A new segment that has room for this frame, its first sequence being `base`."""
-
-    def left(self) -> None:
-        """No segment is written until the next roll."""
 
     def within(self) -> Writer:
         """Another writer, for an event that is emitted inside of an emit."""
@@ -352,12 +350,12 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         ready = segment.prepare(end) if segment is not None else end
 
     def roll(frame_bytes: int) -> None:
-        nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scoped, block
+        nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scopes, scoped, block
         new = journal.roll(frame_bytes, base + index if capacity else 1)
-        scopes.clear()
-        scoped, block = (None, 0), NOWHERE
         own = new, new.area, new.spine, new.heap_at, new.size_bytes, new.ready, 0, new.capacity, new.base
-        segment, area, spine, position, limit, ready, index, capacity, base = own  # nothing interrupts in between
+        segment, area, spine, position, limit, ready, index, capacity, base = own  # nothing interrupts from here
+        scopes, scoped, block = {}, (None, 0), NOWHERE
+        journal.written = new
 
     def wake() -> None:
         stir()
@@ -456,7 +454,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         try:
             if index:
                 segment, area, spine, capacity = None, bytearray(), [], index  # it looks full: the next event rolls
-                journal.left()
+                journal.written = None
         finally:
             tokens.append(body)
 

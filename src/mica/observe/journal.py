@@ -52,7 +52,7 @@ class Journal:
         self.writer = new_writer()
         self._syncing = threading.Lock()
         self._segments: list[Segment] = []
-        self._written: Segment | None = None  # the one that `emit` writes
+        self.written: Segment | None = None  # by `emit`, which says so
         self._home: Home | None = None
         self._inners: list[Journal] = []  # for events that are emitted inside of an emit; the first is used
 
@@ -128,7 +128,8 @@ class Journal:
             return
         try:
             # Asked again: something may have been written to it before the next one took its place.
-            is_done = segment is not self._written and segment.folded == segment.refreshed()
+            # One that nothing is in may be the next.
+            is_done = segment is not self.written and 0 < segment.folded == segment.refreshed()
             if is_done and segment in self._segments:
                 self._segments.remove(segment)
                 segment.remove()
@@ -140,10 +141,6 @@ class Journal:
         self._seal()
         for inner in self._inners:
             inner.leave()
-
-    def left(self) -> None:
-        """No segment is written until the next `roll`."""
-        self._written = None
 
     def close(self) -> None:
         """Release everything; what is not folded stays on disk for the next who opens the space."""
@@ -170,7 +167,7 @@ class Journal:
         return self._inners[0]
 
     def roll(self, frame_bytes: int, base: int) -> Segment:
-        """Go on in a new segment that has room for this frame."""
+        """A new segment that has room for this frame. Until `emit` turns to it, the one before may be written."""
         if self._is_closed:
             raise StoreUnavailable("this memory is closed; open it again")
         if self.size_bytes > JOURNAL_BYTES_MAX:
@@ -195,7 +192,6 @@ class Journal:
         folder = None if self._home is None else self._home.path
         room = max(heap, frame_bytes + HEAP_BYTES_FIRST)
         segment = make_segment(folder, writer=self.writer, base=base, capacity=capacity, heap_bytes=room)
-        self._written = segment
         self._segments.append(segment)
         return segment
 
