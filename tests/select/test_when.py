@@ -151,3 +151,25 @@ def test_every_period_has_its_start_before_its_end(text: str, days: int, zone: Z
     for period in periods(text, now=now, zone=zone):
         assert period.start_at <= period.end_at
         assert period.told(zone).startswith(period.words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2025-11-03T25:00",
+        "2025-11-3T09:30",
+        "2025-11-31T10:00",
+        "2025-11-03T09:30 foo",
+        "2025-11-03 9am",
+        "foo 2025 bar",
+        "not 2025",
+        "in March foo",
+        "16.11.2024",
+        "2025/05/16",
+        "before last week",
+    ],
+)
+def test_what_is_half_understood_is_no_moment(text: str) -> None:
+    """U-04: a purge since "2025-11-03T25:00" must not take the whole year."""
+    with pytest.raises(InvalidInput, match="is no time; write"):
+        moment(text, now=NOW, zone=UTC)

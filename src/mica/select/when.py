@@ -52,7 +52,8 @@ def periods(text: str, *, now: datetime, zone: tzinfo | None = None) -> tuple[Pe
 def moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
     """The moment that a text names: ISO 8601, how long ago (90s, 2h, 3d, 1w, an hour ago), or where a phrase begins.
 
-    Raises InvalidInput when it names none, or more than one.
+    Raises InvalidInput when it names none, more than one, or anything else beside it: what is half understood would be
+    another time than was meant.
     """
     text = text.strip()
     if match := re.fullmatch(r"(\d{1,6})([smhdw])", text):
@@ -66,7 +67,7 @@ def moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
         given = datetime.fromisoformat(text)
     except ValueError:
         named = periods(text, now=now, zone=zone)
-        if len(named) != 1:
+        if len(named) != 1 or not _is_all(text, named[0].words):
             raise InvalidInput(
                 f"{text!r} is no time; write 2026-11-15, 2026-11-15T09:30, 2026-W46, 'last Tuesday', 'two weeks ago', "
                 f"or 2h, 3d, 1w for «ago»"
@@ -78,6 +79,19 @@ def moment(text: str, *, now: datetime, zone: tzinfo | None = None) -> datetime:
         raise InvalidInput(f"{text!r} is beyond all calendars") from None
 
 
+def _is_all(text: str, words: str) -> bool:
+    """Whether a phrase is all that a text says, but for words that lead to it; not to what is before it."""
+    whole = text.lower().strip(" .,")
+    if whole.startswith(("before ", "until ", "till ")):
+        return False
+    for phrase in (words, words.partition(" ")[2]):  # with and without the word that bounds it
+        said = phrase.lower().strip(" .,")
+        if said and whole.endswith(said):
+            return _LEADING.issuperset(whole.removesuffix(said).split())
+    return False
+
+
+_LEADING = frozenset("since after from in on of at the".split())
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
