@@ -15,6 +15,7 @@ from mica.observe import folding as folding_module
 from mica.observe.context import Here
 from mica.observe.folding import BATCH_MAX, BURST_EVENTS, Folding
 from mica.observe.journal import Journal
+from mica.observe.leftovers import leftovers
 
 BACKLOG = 5 * BATCH_MAX
 
@@ -206,4 +207,28 @@ async def test_closing_does_not_wait_again_for_a_store_that_was_busy_all_the_tim
         await folding.close()
 
     assert journal.waiting_events == 1
+    journal.close()
+
+
+async def test_who_closes_holds_nothing_of_dead_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TE-07: a claim that closing has begun is ended, also where closing takes no time: the next can have it."""
+    monkeypatch.setattr(folding_module, "CLOSE_S", 0)
+
+    async def append(events: Sequence[Event]) -> Appended:
+        return Appended(stored=len(events))
+
+    folding = Folding(append, tmp_path)
+    journal = Journal(tmp_path, space="test", base=Here(), clock=None, wake=folding.wake)
+    folding.begin(journal)
+    for _ in range(5):
+        dead = Journal(tmp_path, space="test", base=Here(), clock=None, wake=lambda: None)
+        dead.emit("step")
+        dead.close()
+
+    await folding.close()
+
+    left = list(leftovers(tmp_path))
+    for each in left:
+        each.close()
+    assert len(left) == 5
     journal.close()

@@ -126,6 +126,8 @@ class Folding:
             for step in list(self._steps):
                 step.cancel()
                 await asyncio.wait([step])
+            if self._claiming is not None:  # the last flush may have begun another
+                await asyncio.wait([self._claiming])
             for leftover in list(self._left):
                 self._release(leftover)
 
