@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 
 import mica
+from mica.inject.lines import ZONE, local, there
 from mica.model import EventQuery
 from mica.settings import Settings, TrailSettings
 from mica.store.ephemeral import EphemeralStore
@@ -524,3 +526,20 @@ async def test_an_event_without_a_text_says_what_it_is_about(
     [event] = await empty.events()
 
     assert events.said_by(event) == told
+
+
+@pytest.mark.parametrize("at", [datetime(9999, 12, 31, 23, 30, tzinfo=UTC), datetime(1, 1, 1, 0, 30, tzinfo=UTC)])
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC"])
+async def test_the_ends_of_the_calendar_are_shown_in_every_zone(at: datetime, zone: str) -> None:
+    """K-46: a foreign log may hold any time; where a zone's calendar has ended it is shown as it is."""
+    token = ZONE.set(ZoneInfo(zone))
+    try:
+        async with mica.open(":memory:") as memory:
+            memory.emit("session.started", context=mica.Context(session="odd"), at=at)
+            day = await today.happened(memory, now=at)
+        assert day is not None
+        assert local(at)
+        assert there(at) == at
+        assert there(day.begins_at) <= there(at)
+    finally:
+        ZONE.reset(token)

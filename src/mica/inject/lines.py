@@ -33,9 +33,17 @@ ZONE: ContextVar[tzinfo | None] = ContextVar(
 )  # by which times are shown; None: this machine's
 
 
+def there(at: datetime) -> datetime:
+    """A time by the clocks of the asker's zone, which a surface sets once; as it is where their calendar has ended."""
+    try:
+        return at.astimezone(ZONE.get())
+    except OverflowError:
+        return at
+
+
 def local(at: datetime) -> str:
-    """A time as people of the asker's zone read it; a surface sets that zone once."""
-    return at.astimezone(ZONE.get()).strftime("%Y-%m-%d %H:%M")
+    """A time as people of the asker's zone read it."""
+    return there(at).strftime("%Y-%m-%d %H:%M")
 
 
 def size(number_of_bytes: int) -> str:

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from mica.errors import InvalidInput, MicaError, UnknownSpace
-from mica.inject.lines import ZONE, counted, harmless, one_line, size
+from mica.inject.lines import ZONE, counted, harmless, one_line, size, there
 from mica.model import utc_now
 from mica.web.access import TOKEN
 from mica.web.asking import house_of, memory_of, space_of
@@ -196,11 +196,6 @@ def span(seconds: float) -> str:
     if minutes < 100:
         return f"{minutes:.0f} min"
     return f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"
-
-
-def there(at: datetime) -> datetime:
-    """A time by the clocks of the zone that is set, or of this machine."""
-    return at.astimezone(ZONE.get())
 
 
 def zone_name(now: datetime) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from mica.crystals import Crystal
-from mica.inject.lines import ZONE
+from mica.inject.lines import there
 from mica.memory import Memory
 from mica.model import MARK, Brief, Event, EventQuery, Mark, mark_of
 from mica.select.overview import FileLine, SessionLine, overview
@@ -61,7 +61,8 @@ async def happened(memory: Memory, *, now: datetime) -> Day | None:
         if not latest:
             return None
         midnight = _midnight(latest[-1].at)
-        events = await _work(memory, midnight, midnight + timedelta(days=1))
+        is_last = midnight > datetime.max.replace(tzinfo=UTC) - timedelta(days=1)  # of the calendar
+        events = await _work(memory, midnight, None if is_last else midnight + timedelta(days=1))
     return _day(events, midnight, is_today=midnight == _midnight(now))
 
 
@@ -71,7 +72,10 @@ async def _work(memory: Memory, since: datetime, until: datetime | None) -> Sequ
 
 def _midnight(at: datetime) -> datetime:
     """The beginning of a day by the clocks of the zone that is set, or of this machine."""
-    return at.astimezone(ZONE.get()).replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
+    try:
+        return there(at).replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
+    except OverflowError:  # the first day of the calendar
+        return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _day(events: Sequence[Event], midnight: datetime, *, is_today: bool) -> Day:
