@@ -518,6 +518,12 @@ def check_unicode(field: str, text: str) -> None:
         raise InvalidInput(f"{field} is {text!r:.80}: {_no_unicode(error)}") from error
 
 
+def check_budget(what: str, budget_tokens: object) -> None:
+    """Raise InvalidInput when this is no number of tokens."""
+    if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 1:
+        raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; give a whole number, 1 or more")
+
+
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which events to read. Every given field must hold; the latest `limit` are returned, oldest first.
 

@@ -143,5 +143,5 @@ async def test_a_budget_of_hardly_anything_loads_nothing_and_one_of_nothing_is_r
     text, left_out, _ = await loaded(root, budget_tokens=1)
     assert text == ""
     assert left_out
-    with pytest.raises(InvalidInput, match="cannot be loaded in 0 tokens; give a whole number, 1 or more"):
+    with pytest.raises(InvalidInput, match="a loaded trail cannot have 0 tokens; give a whole number, 1 or more"):
         await loaded(root, budget_tokens=0)

@@ -29,7 +29,7 @@ from mica.inject.publishing import (
     remember,
     republished,
 )
-from mica.model import EMPTY, MARK, RETRACTED, Clock, EventId, EventQuery, Ref
+from mica.model import EMPTY, MARK, RETRACTED, Clock, EventId, EventQuery, Ref, check_budget
 from mica.observe.context import Here
 from mica.observe.emitter import Emit
 from mica.observe.redact import redact
@@ -282,8 +282,7 @@ class Trails:
 
         Ranges are found again in the working tree at `root`; what moved is told, what is gone is left out and named.
         """
-        if budget_tokens < 1:
-            raise InvalidInput(f"a trail cannot be loaded in {budget_tokens!r} tokens; give a whole number, 1 or more")
+        check_budget("loaded trail", budget_tokens)
         trail = await self.show(reference)
         loaded = await asyncio.to_thread(loaded_trail, trail, root=root, budget_tokens=budget_tokens)
         await self.track(trail, outcome=outcome, tokens=loaded.tokens)

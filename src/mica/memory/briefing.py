@@ -18,7 +18,6 @@ from mica.inject.receipts import BRIEF, receipt
 from mica.inject.switching import SWITCHED, is_switched_on
 from mica.llm.embeddings import Encoder
 from mica.memory.gathering import PURGED_MEANWHILE, Gathering
-from mica.memory.wiring import check_budget
 from mica.model import (
     MICROSECOND,
     Brief,
@@ -27,6 +26,7 @@ from mica.model import (
     EventQuery,
     Passage,
     Ref,
+    check_budget,
     utc_now,
 )
 from mica.select.fragments import Concept

@@ -17,7 +17,7 @@ from mica.crystallize.requests import Crystallized, Made, Request, Taken, Writte
 from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, Waiting, crystal_of
 from mica.errors import InvalidEvent, InvalidInput, MicaError
 from mica.memory.reading import Reading
-from mica.memory.wiring import check_budget, check_reason
+from mica.memory.wiring import check_reason
 from mica.model import (
     CRYSTAL,
     EMPTY,
@@ -26,6 +26,7 @@ from mica.model import (
     EventId,
     EventQuery,
     Mark,
+    check_budget,
     check_several,
     mark_of,
 )

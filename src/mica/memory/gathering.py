@@ -15,7 +15,7 @@ import msgspec
 
 from mica.errors import InvalidInput, MicaError
 from mica.memory.sourcing import Sourcing
-from mica.memory.wiring import check_budget, check_reason
+from mica.memory.wiring import check_reason
 from mica.model import (
     SESSION_ENDED,
     Appended,
@@ -25,6 +25,7 @@ from mica.model import (
     EventQuery,
     Origin,
     Ref,
+    check_budget,
     is_tombstone,
     name_pattern,
 )

@@ -241,12 +241,6 @@ class Wired:
         return await self._scheduler.tick(kinds)
 
 
-def check_budget(what: str, budget_tokens: object) -> None:
-    """Raise InvalidInput when this is no number of tokens."""
-    if not isinstance(budget_tokens, int) or isinstance(budget_tokens, bool) or budget_tokens < 1:
-        raise InvalidInput(f"a {what} cannot have {budget_tokens!r} tokens; give a whole number, 1 or more")
-
-
 def check_reason(reason: str) -> None:
     """Raise InvalidInput when this is no reason to retract something."""
     if not reason.strip():
