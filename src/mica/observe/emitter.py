@@ -192,7 +192,8 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         except IndexError:
             body = slow.token()
             if body is None:
-                ref = slow.emit_within(name, data, parent, context, origin, error, at)
+                within = slow.within()
+                ref = within.emit(name, data, parent=parent, context=context, origin=origin, error=error, at=at)
                 return ref
         try:
             if parent is not above or (context if context is not None else current_frame()) is not block:
@@ -332,19 +333,6 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         position = end
         index += 1
 
-    def emit_within(  # noqa: PLR0917
-        name: str,
-        data: Mapping[str, object],
-        parent: Event | Ref | None,
-        context: Context | Here | None,
-        origin: Origin,
-        error: bool,  # noqa: FBT001
-        at: datetime | None,
-    ) -> Ref:
-        """Emit by another writer what is emitted inside of an emit."""
-        another = journal.within()
-        return another.emit(name, data, parent=parent, context=context, origin=origin, error=error, at=at)
-
     def prepare(end: int) -> None:
         nonlocal ready
         ready = segment.prepare(end) if segment is not None else end
@@ -468,7 +456,7 @@ def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None
         wake=wake,
         settle=settle,
         token=token,
-        emit_within=emit_within,
+        within=journal.within,
     )
     if clock is None:
         return Emitter(emit, restart, seal, rest, stir)
