@@ -16,9 +16,9 @@ import numpy
 from numpy.typing import NDArray
 
 from _judge import Instance
-from mica.crystallize.digest import Source, count_mentions
-from mica.crystallize.salience import SIGNALS, Table, signals
-from mica.crystallize.units import units
+from mica.crystals.digest import Source, count_mentions
+from mica.crystals.salience import SIGNALS, Table, signals
+from mica.crystals.units import units
 
 COMMON_SHARE = 0.03  # of the instances that have a unit, for it to be in the table
 PROJECTS_MIN = 3

@@ -19,13 +19,13 @@ from pathlib import Path
 import msgspec
 import numpy
 
-from mica.select.navigation.combine import by_hand
-from mica.select.navigation.features import NAMES, candidates
-from mica.select.navigation.index import document
-from mica.select.navigation.learning import VERSION, Lesson, Model, lesson
-from mica.select.navigation.past import Commit, Past, Task
-from mica.select.navigation.signals import Question, signals
-from mica.select.navigation.tree import Document, Tree
+from mica.navigation.combine import by_hand
+from mica.navigation.engine.features import NAMES, candidates
+from mica.navigation.engine.signals import Question, signals
+from mica.navigation.engine.task_history import Commit, Past, Task
+from mica.navigation.engine.tree import Document, Tree
+from mica.navigation.regression import VERSION, Lesson, Model, lesson
+from mica.navigation.tree_index import document
 
 TARGET = Path(__file__).parent.parent / "src/mica/select/navigation/prior.json"
 COMMITS = 1_200  # the latest, of which lessons are made

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from mica.model import EventId, event_id, sequence_named, writer_named
-from mica.walks import Operation, Step, Walk
+from mica.model.event import EventId, event_id, sequence_named, writer_named
+from mica.model.walk import Operation, Step, Walk
 
 COMMIT_FILES_MAX = 20  # a commit of more files is a sweep
 OPERATIONS: dict[str, Operation] = {"Read": "read", "Edit": "edit", "MultiEdit": "edit", "Write": "create"}

@@ -27,9 +27,9 @@ import msgspec
 
 from _events import SEED
 from _table import check, finish, machine, show, taking
-from mica.crystallize.anchors import Anchor, Found, anchor, find
-from mica.crystallize.line_hashes import lines_of
-from mica.crystallize.symbols import reading, symbols
+from mica.navigation.anchors.anchor import Anchor, Found, anchor, find
+from mica.navigation.anchors.line_hashes import lines_of
+from mica.navigation.anchors.symbols import reading, symbols
 
 COMMITS_MAX = 2_000  # the newest of the first-parent line
 DISTANCES = 1, 3, 10, 30, 100, 300

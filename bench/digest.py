@@ -28,7 +28,7 @@ import _judge
 import _learn
 from _judge import Instance, Judge, Row, Sentence
 from _table import check, finish, machine, measured, show, taking
-from mica.crystallize import digest, salience, sentences
+from mica.crystals import digest, salience, sentences
 
 SHARES = (0.05, 0.10)
 DRAWS, QUICK_DRAWS, SEED = 10_000, 1_000, 7

@@ -35,8 +35,8 @@ import mica
 from _sources import FACETS, KIND, VERDICTS, Plain, Six, six_sources
 from _table import check, finish, machine, median, percentile, show, taking
 from mica import Memory
-from mica.inject.gathered import Defragged
-from mica.select.fragments import Concept, Fragment
+from mica.sources.account import Defragged
+from mica.sources.protocol import Concept, Fragment
 from mica.tokens import estimate
 
 CONCEPTS, ZIPF, SEED = 500, 1.1, 6  # of the workload, with its exponent and its seed

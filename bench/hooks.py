@@ -26,9 +26,9 @@ from pathlib import Path
 import mica
 from _table import check, finish, machine, median, percentile, show, taking
 from mica import hook
-from mica.model import EventQuery
-from mica.observe.launcher import write_launcher
-from mica.observe.spool import SessionAnswer, Spools, hooks_folder
+from mica.clients.launcher import write_launcher
+from mica.clients.spool import SessionAnswer, Spools, hooks_folder
+from mica.model.event import EventQuery
 from mica.store.space import space_of
 
 BARE = "python -I -S -c pass"

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import mica
 from _table import Cost, check, finish, machine, measured, median, show, spread, taking
-from mica.store.importing import Imported
+from mica.clients.importer import Imported
 
 SEED = 20261115
 RECORDINGS = Path(__file__).parent.parent / "tests" / "fixtures" / "claude-code"

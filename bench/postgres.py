@@ -36,9 +36,9 @@ import asyncpg
 import mica
 from _table import check, finish, machine, median, show, taking
 from log import ACK, CHAIN_EVENTS, Child, compared, context_of, written
-from mica.model import Context, Event, EventId, WriterId, event_id, make_event, new_writer
-from mica.store.postgres import PostgresStore, prepare
-from mica.store.postgres_server import Connection
+from mica.model.event import Context, Event, EventId, WriterId, event_id, make_event, new_writer
+from mica.store.postgres.server import Connection
+from mica.store.postgres.store import PostgresStore, prepare
 from mica.testing.postgres import APP, OWNER, Server, postgres_server
 
 SCHEMA = "mica_bench"

@@ -25,7 +25,7 @@ import asyncpg
 import mica
 from _sources import FACETS, Plain, Six, six_sources
 from _table import check, finish, machine, median, percentile, show, taking
-from mica.select.fragments import Concept
+from mica.sources.protocol import Concept
 
 BLOCK = 20  # questions in turn, ours and by hand, so that a busy moment meets both
 CANCELLED = 50

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import mica
 from _table import check, finish, machine, median, show, spread, taking
-from mica.sample import transcripts
+from mica.cli.sample import transcripts
 
 IMPORT_TIME = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| ( *)(\S+)")
 SLOWEST = 5

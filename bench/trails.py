@@ -23,11 +23,11 @@ import msgspec
 
 from _table import finish, machine, measured, show, taking
 from _walks import Action, Session, Task, commits, sessions, walks
-from mica.crystallize.trails import learned, run_of
-from mica.select.trails import choose
+from mica.model.trail import Trail, walked
+from mica.model.walk import Walk
+from mica.navigation.trails.learner import learned, run_of
+from mica.navigation.trails.matcher import choose
 from mica.settings import TrailSettings
-from mica.trails import Trail, walked
-from mica.walks import Walk
 
 COMMITS_TESTED = 500
 COMMITS_APART = 25  # between two lessons: learning 5,000 commits anew for each of 500 shows nothing more

@@ -16,17 +16,17 @@ from rich.console import Console
 from textual.widgets import OptionList
 
 import mica
-from mica.cli.view import first_look
-from mica.crystals import LEVELS
-from mica.model import EventQuery, utc_now
-from mica.observe.clients import claude_code
-from mica.sample import transcripts
-from mica.testing.working import work
+from mica.cli.first_look import first_look
+from mica.cli.sample import transcripts
+from mica.clients.claude_code import transcript as claude_code
+from mica.model.crystal import LEVELS
+from mica.model.event import EventQuery, utc_now
+from mica.testing.sample_work import work
 from mica.tui.app import Dashboard
 from mica.web.access import Access
 from mica.web.app import application
-from mica.web.house import House
-from mica.web.running import bound
+from mica.web.memory_pool import House
+from mica.web.process import bound
 from mica.web.tokens import Tokens
 
 WIDTH = 124

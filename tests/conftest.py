@@ -18,11 +18,11 @@ from tests.web.server import WebServer, web_server_at
 
 import mica
 from mica.settings import Settings
-from mica.store.ephemeral import EphemeralStore
-from mica.store.postgres import PostgresStore
+from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
-from mica.store.remote import open_remote
-from mica.store.sqlite import SqliteStore
+from mica.store.reference.store import EphemeralStore
+from mica.store.remote.client import open_remote
+from mica.store.sqlite.store import SqliteStore
 from mica.testing import HandClock
 from mica.testing.postgres import Server, postgres_server
 

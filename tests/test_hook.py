@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.hooks import INSTALLED_HOOK, PATIENT_HOOK, PROGRAM, in_time, limit_cpu
+from tests.hook_process import INSTALLED_HOOK, PATIENT_HOOK, PROGRAM, in_time, limit_cpu
 
 from mica import hook
-from mica.observe.launcher import write_launcher
-from mica.observe.spool import SessionAnswer, Spools, hooks_folder
+from mica.clients.launcher import write_launcher
+from mica.clients.spool import SessionAnswer, Spools, hooks_folder
 from mica.store.space import space_of
 
 SECRET = "token-of-the-host-that-nobody-stores"

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 import mica
 from mica import EventQuery, Memory, errors
-from mica.crystals import CrystalQuery
+from mica.brief import layout as render
+from mica.brief.gather import COLLECT_SHARE
+from mica.brief.question import Question
 from mica.errors import (
     Backlogged,
     DuplicateEvent,
@@ -27,15 +29,14 @@ from mica.errors import (
     StoreUnavailable,
     UnknownEvent,
 )
-from mica.inject import render
+from mica.events import fold as folding
+from mica.events import journal
 from mica.memory import LATEST_SHARE
-from mica.model import Appended, Descent, Event, Passage, new_writer, split_id, split_ids
-from mica.observe import folding, journal
-from mica.select import rank
-from mica.select.gather import COLLECT_SHARE
-from mica.select.sources import Question
+from mica.model.crystal import CrystalQuery
+from mica.model.event import Appended, Descent, Event, Passage, new_writer, split_id, split_ids
+from mica.search import ranker as rank
 from mica.settings import Settings
-from mica.store.ephemeral import EphemeralStore
+from mica.store.reference.store import EphemeralStore
 from mica.testing import HandClock
 from mica.testing.builders import START_AT, build
 

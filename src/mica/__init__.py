@@ -3,7 +3,6 @@
 import importlib as _importlib
 import typing as _typing
 
-from mica.crystals import Crystal, Dropped, Mood, Statement, Waiting
 from mica.errors import (
     AccessDenied,
     Backlogged,
@@ -34,30 +33,31 @@ from mica.errors import (
     UnknownSpace,
     UnknownTrail,
 )
+from mica.events import guards
+from mica.events.activity import Overview
+from mica.events.chains import Comparison, Difference, Failure, Impact, compare
+from mica.events.context import Here
+from mica.events.follower import Following
+from mica.events.references import Resolved
 from mica.memory import Memory, open
-from mica.model import Brief, Context, Event, EventQuery, Mark, Passage, Ref
-from mica.observe import guards
-from mica.observe.context import Here
-from mica.select.chains import Comparison, Difference, Failure, Impact, compare
-from mica.select.finding import CrystalHit
-from mica.select.follow import Following
-from mica.select.navigation.places import Lines, Place, Places
-from mica.select.overview import Overview
-from mica.select.rank import Hit
-from mica.select.references import Resolved
+from mica.model.crystal import Crystal, Dropped, Mood, Statement, Waiting
+from mica.model.event import Brief, Context, Event, EventQuery, Mark, Passage, Ref
+from mica.model.teaching import Candidate, Teaching
+from mica.model.trail import Trail
+from mica.navigation.places import Lines, Place, Places
+from mica.search.ranker import Hit
+from mica.search.search import CrystalHit
 from mica.settings import Settings, load_settings
-from mica.store.copying import Copied
 from mica.store.protocol import Sizes
-from mica.store.purging import Purged
-from mica.store.retention import Retained
-from mica.store.scheduling import Ran
-from mica.teachings import Candidate, Teaching
-from mica.trails import Trail
+from mica.store.purges import Purged
+from mica.upkeep.copy import Copied
+from mica.upkeep.retention import Retained
+from mica.upkeep.schedule import Ran
 
-_LATER = dict.fromkeys(("Imported", "LogImported", "Progress"), "mica.store.importing")  # with all it can read
+_LATER = dict.fromkeys(("Imported", "LogImported", "Progress"), "mica.clients.importer")  # with all it can read
 
 if _typing.TYPE_CHECKING:
-    from mica.store.importing import Imported, LogImported, Progress
+    from mica.clients.importer import Imported, LogImported, Progress
 else:
 
     def __getattr__(name: str) -> object:

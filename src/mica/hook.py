@@ -542,7 +542,7 @@ def _prompt_answer(here: Here, payload: dict[str, object], session: str) -> tupl
     root = max(roots, key=len)
     opened = [posix.open(name, posix.O_RDONLY | posix.O_CLOEXEC) for name in (trees[root], _text(made, "past"))]
     sys.path[:0] = [_text(made, "engine"), _text(made, "library")]
-    answer = __import__("mica.inject.prompting", fromlist=["answer"]).answer
+    answer = __import__("mica.navigation.engine.prompt", fromlist=["answer"]).answer
     text, paths = answer(
         prompt, session, root=root, tree=opened[0], past=opened[1], spooled=_spooled(here, session, root)
     )

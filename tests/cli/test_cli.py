@@ -18,14 +18,15 @@ import pytest
 from click import Command, Group
 from click.testing import CliRunner, Result
 
-from mica.cli import cli, importing
-from mica.inject.lines import size
+from mica.cli import cli
+from mica.cli import transcripts as importing
+from mica.format.lines import size
 from mica.settings import load_settings
-from mica.store.postgres_server import SCHEMA
+from mica.store.postgres.server import SCHEMA
 from mica.store.space import space_of
 from mica.testing.builders import build
 from mica.testing.postgres import Server
-from mica.web.running import alone
+from mica.web.process import alone
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "claude-code"
 

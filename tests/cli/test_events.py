@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 import mica
 from mica import Memory
 from mica.cli import cli
-from mica.observe.segment import MAGIC
+from mica.events.segment import MAGIC
 
 VARIABLES = {"XDG_DATA_HOME": "", "XDG_CONFIG_HOME": "", "MICA_HOME": "", "MICA_STORE": ""}
 

@@ -23,7 +23,7 @@ from mica.errors import (
     PromptTooLong,
     StreamBroken,
 )
-from mica.llm.accounting import RESERVED, SPENT, Ledger
+from mica.llm.budgets import RESERVED, SPENT, Ledger
 from mica.llm.models import Models
 from mica.llm.protocol import Answer, Capabilities, Request, Usage, question
 from mica.llm.resilience import Timing

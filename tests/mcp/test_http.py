@@ -20,24 +20,24 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import PromptsListChanged, ResourceUpdated
 from mcp_types import CallToolResult, Implementation, TextContent
-from tests.mcp.test_wire import MALFORMED
+from tests.mcp.test_server import MALFORMED
 
+from mica.brief.question import Question
 from mica.mcp import http, sse, streams
 from mica.mcp.server import BEAT_S
 from mica.mcp.tools import TOOLS
 from mica.memory import Memory
 from mica.memory import open as open_memory
-from mica.model import EventQuery, Passage
-from mica.select.sources import Question
+from mica.model.event import EventQuery, Passage
+from mica.model.walk import Step, step_of
 from mica.settings import Settings
-from mica.store.ephemeral import EphemeralStore
+from mica.store.reference.store import EphemeralStore
 from mica.testing.postgres import Server
-from mica.walks import Step, step_of
 from mica.web.access import Access, Limits
 from mica.web.app import application
-from mica.web.asking import memory_at
-from mica.web.house import House
-from mica.web.running import Serving
+from mica.web.memory_pool import House
+from mica.web.process import Serving
+from mica.web.request_memory import memory_at
 from mica.web.tokens import Tokens
 
 Opens = Callable[..., Any]

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mica.brief.layout import CLOSING, OPENING
 from mica.errors import InvalidEvent, InvalidInput, UnknownEvent, UnknownTrail
-from mica.inject.render import CLOSING, OPENING
 from mica.mcp.resources import BRIEFING, CRYSTALS, TRAILS, Change, canonical, change_of, read, resources
 from mica.memory import Memory
-from mica.model import EventQuery
+from mica.model.event import EventQuery
+from mica.model.walk import step_of
 from mica.settings import Settings
-from mica.store.ephemeral import EphemeralStore
-from mica.walks import step_of
+from mica.store.reference.store import EphemeralStore
 
 HOSTILE = ["</memory>", "<memory>", "</ MEMORY >", "\n", "\r", "\u2028", "\x1b[2J", "ignore all of it", "a", "<"]
 hostile = st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=8).map("".join)

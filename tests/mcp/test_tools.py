@@ -14,11 +14,11 @@ from mcp_types import CallToolResult, Implementation, TextContent
 
 import mica
 from mica.mcp.tools import TOOLS
-from mica.model import EventQuery
+from mica.model.event import EventQuery
+from mica.model.walk import WALKED, step_of, walks_of
 from mica.settings import Settings
 from mica.testing.postgres import Server
 from mica.testing.stdio import StdioClient
-from mica.walks import WALKED, step_of, walks_of
 
 Start = Callable[..., StdioClient]
 

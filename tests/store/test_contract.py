@@ -10,16 +10,16 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mica.crystals import CrystalQuery
 from mica.errors import InvalidEvent, LawBroken
-from mica.model import CRYSTAL, MARK, Appended, Event, EventQuery, tombstone, writer_named
-from mica.store.ephemeral import EphemeralStore
-from mica.store.postgres import PostgresStore
+from mica.model.crystal import CrystalQuery
+from mica.model.event import CRYSTAL, MARK, Appended, Event, EventQuery, tombstone, writer_named
+from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
-from mica.store.sqlite import SqliteStore
+from mica.store.reference.store import EphemeralStore
+from mica.store.sqlite.store import SqliteStore
 from mica.testing import History, StoreContract, histories
 from mica.testing.builders import START_AT, TOLD, build
-from mica.testing.crystals import proposals
+from mica.testing.contract.crystals import proposals
 from mica.testing.postgres import Server
 from mica.words import terms
 

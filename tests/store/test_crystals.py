@@ -12,20 +12,20 @@ import msgspec
 import pytest
 
 import mica
-from mica.crystals import CrystalQuery
-from mica.inject.documents import event_line
-from mica.model import RETRACTED, EventId, EventQuery
+from mica.format.documents import event_line
+from mica.model.crystal import CrystalQuery
+from mica.model.event import RETRACTED, EventId, EventQuery
 from mica.settings import Settings
-from mica.store.copying import copy
-from mica.store.deriving import Derived, broken_crystals, derived, named_by
-from mica.store.ephemeral import EphemeralStore
-from mica.store.postgres import PostgresStore
+from mica.store.crystal_rows import Derived, broken_crystals, derived, named_by
+from mica.store.postgres.store import PostgresStore
 from mica.store.protocol import Store
-from mica.store.sqlite import SqliteStore
+from mica.store.reference.store import EphemeralStore
+from mica.store.sqlite.store import SqliteStore
 from mica.testing import History, build
 from mica.testing.builders import TOLD
-from mica.testing.crystals import build_crystal, build_mark, draft_of
+from mica.testing.contract.crystals import build_crystal, build_mark, draft_of
 from mica.testing.postgres import APP, Server
+from mica.upkeep.copy import copy
 
 AT = 1_793_523_600_000_000  # when the tests begin, in microseconds
 

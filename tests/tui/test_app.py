@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from tests.inject.test_handoff import SAID
+from tests.brief.test_handoff import SAID
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, Tree
 
 import mica
-from mica.crystals import Crystal, Level
-from mica.model import EventId
+from mica.model.crystal import Crystal, Level
+from mica.model.event import EventId
 from mica.settings import Settings
-from mica.store.ephemeral import EphemeralStore
+from mica.store.reference.store import EphemeralStore
 from mica.tui.app import Confirm, Dashboard
 
 SIZE = (140, 40)

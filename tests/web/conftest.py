@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from mica.settings import Settings
 from mica.web.access import Access
 from mica.web.app import application
-from mica.web.house import House
+from mica.web.memory_pool import House
 from mica.web.tokens import Tokens
 
 BASE = "http://127.0.0.1:6422"

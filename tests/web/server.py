@@ -15,8 +15,8 @@ from mica.memory import Opening
 from mica.settings import Settings
 from mica.web.access import Access, Limits
 from mica.web.app import application
-from mica.web.house import House
-from mica.web.running import Serving, bound
+from mica.web.memory_pool import House
+from mica.web.process import Serving, bound
 from mica.web.tokens import Tokens
 
 STARTED_S = 30

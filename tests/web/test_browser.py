@@ -19,11 +19,11 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, 
 
 import mica
 from mica.settings import Settings
-from mica.testing.working import work
+from mica.testing.sample_work import work
 from mica.web.access import Access
 from mica.web.app import application
-from mica.web.house import House
-from mica.web.pages.rendering import PAGES
+from mica.web.memory_pool import House
+from mica.web.pages.templates import PAGES
 from mica.web.tokens import Tokens
 
 AXE = Path(__file__).parents[1] / "fixtures" / "axe" / "axe-4.14.0.min.js"

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from mica.mcp.tools import TOOLS
-from mica.model import MARK, EventQuery
-from mica.walks import step_of
-from mica.web.house import House
+from mica.model.event import MARK, EventQuery
+from mica.model.walk import step_of
+from mica.web.memory_pool import House
 from mica.web.operations import API
 
 ASKED = {"query": "cookie", "task": "login cookie", "name": "auth"}  # what a field is given that is no event

@@ -12,32 +12,21 @@ from contextlib import suppress
 
 import click
 
-from mica.cli import (
-    chains,
-    crystals,
-    dashboard,
-    entering,
-    events,
-    explaining,
-    flow,
-    gathering,
-    handing,
-    importing,
-    installing,
-    keeping,
-    marks,
-    mcp,
-    navigating,
-    observing,
-    purging,
-    quality,
-    replaying,
-    reporting,
-    sources,
-    start,
-    teachings,
-    trails,
-)
+from mica.cli import access as entering
+from mica.cli import chains, crystals, events, marks, mcp, quality, sources, start, teachings, trails
+from mica.cli import gather as gathering
+from mica.cli import handoff as handing
+from mica.cli import hooks as observing
+from mica.cli import install as installing
+from mica.cli import navigation as navigating
+from mica.cli import purge as purging
+from mica.cli import replay as replaying
+from mica.cli import report as reporting
+from mica.cli import stream as flow
+from mica.cli import transcripts as importing
+from mica.cli import tui as dashboard
+from mica.cli import upkeep as keeping
+from mica.cli import why as explaining
 from mica.errors import MicaError
 
 

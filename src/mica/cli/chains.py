@@ -7,17 +7,17 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from mica.cli.choosing import query_options
+from mica.cli.event_options import query_options
 from mica.cli.events import LIMIT, event_text, print_event
 from mica.cli.output import Output, memory_command
 from mica.errors import InvalidInput
-from mica.inject.documents import event_document, event_documents
-from mica.inject.lines import counted, one_line
-from mica.inject.mermaid import flowchart
+from mica.events.chains import compare as compared
+from mica.events.chains import compared_fields
+from mica.format.documents import event_document, event_documents
+from mica.format.lines import counted, one_line
+from mica.format.mermaid import flowchart
 from mica.memory import Memory
-from mica.model import EventQuery
-from mica.select.chains import compare as compared
-from mica.select.chains import compared_fields
+from mica.model.event import EventQuery
 
 
 @click.command()

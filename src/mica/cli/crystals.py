@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from mica.cli.output import Moment, Output, check_order, making_command, memory_command
-from mica.crystals import LEVELS, Crystal, Level
-from mica.inject.documents import crystal_document
-from mica.inject.lines import counted, local, one_line
+from mica.format.documents import crystal_document
+from mica.format.lines import counted, local, one_line
 from mica.memory import Memory
-from mica.model import Mark
+from mica.model.crystal import LEVELS, Crystal, Level
+from mica.model.event import Mark
 from mica.settings import DigestKind
 
 LEVEL = click.Choice(LEVELS)

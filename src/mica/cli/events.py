@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.json import JSON
 from rich.markup import escape
 
-from mica.cli.choosing import field_options, query_options
+from mica.cli.event_options import field_options, query_options
 from mica.cli.output import Output, memory_command
 from mica.errors import InvalidInput
-from mica.inject.documents import FULL, Fields, event_document, event_documents
-from mica.inject.lines import harmless, local, one_line
+from mica.format.documents import FULL, Fields, event_document, event_documents
+from mica.format.lines import harmless, local, one_line
 from mica.memory import Memory
-from mica.model import Event, EventQuery, is_tombstone
+from mica.model.event import Event, EventQuery, is_tombstone
 
 LIMIT = click.IntRange(0, 1_000_000)  # what a terminal or a script can still take in
 DRAWN_STEPS = 20  # of a tree, as branches: deeper there would be no room for what happened

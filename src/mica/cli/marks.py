@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from mica.brief.question import RECENCY_WEIGHT
 from mica.cli.output import (
     Moment,
     Output,
@@ -23,14 +24,13 @@ from mica.cli.output import (
     print_unrecorded,
 )
 from mica.errors import InvalidInput, StoreError
-from mica.inject.documents import crystal_document
-from mica.inject.lines import ZONE, counted, local, one_line
+from mica.format.documents import crystal_document
+from mica.format.lines import ZONE, counted, local, one_line
 from mica.memory import PRESETS, Memory, Preset
-from mica.model import RELATIONS, Origin, Relation, utc_now
-from mica.observe.redact import redact
-from mica.select.finding import DEPTHS, CrystalHit, Depth, collapsed
-from mica.select.rank import Hit
-from mica.select.sources import RECENCY_WEIGHT
+from mica.model.event import RELATIONS, Origin, Relation, utc_now
+from mica.redact import redact
+from mica.search.ranker import Hit
+from mica.search.search import DEPTHS, CrystalHit, Depth, collapsed
 from mica.settings import load_settings
 
 PATIENCE_S = 1.0  # a person in a shell would rather wait than be told a part; agents are briefed by other ways

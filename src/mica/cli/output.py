@@ -19,10 +19,10 @@ import msgspec
 from rich.console import Console
 
 from mica.errors import InvalidInput, UnknownSpace
-from mica.inject.lines import ZONE
+from mica.format.lines import ZONE
 from mica.memory import Memory
 from mica.memory import open as open_memory
-from mica.select.when import moment
+from mica.search.dates import moment
 from mica.settings import Settings, load_settings
 from mica.store.space import SUFFIX, file_of, is_address, shown, space_of
 

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mica.brief.quality import Quality
 from mica.cli.output import Output, memory_command
 from mica.memory import Memory
-from mica.select.quality import Quality
 
 
 @click.command()

@@ -8,11 +8,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from mica.cli.output import Output, memory_command, print_unrecorded
-from mica.inject.lines import counted, local, one_line
+from mica.format.lines import counted, local, one_line
 from mica.memory import Memory
-from mica.select.fragments import Concept, Declared
-from mica.select.sources.health import Health, Past, State
-from mica.select.sources.tables import Explained, driver_of, place_of
+from mica.sources.drivers.tables import Explained, driver_of, place_of
+from mica.sources.health import Health, Past, State
+from mica.sources.protocol import Concept, Declared
 
 TEXT_CHARACTERS_MAX = 200  # of a fragment in a list; --json has all of it
 

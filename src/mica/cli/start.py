@@ -17,20 +17,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mica.cli.importing import STOPPED, Bar, say_found, say_imported
+from mica.cli.first_look import first_look
 from mica.cli.output import Output, json_option, memory_command, reading, space_name, store_options, target
-from mica.cli.planning import Place, Plan, Plans, planned, usual_places
-from mica.cli.view import first_look
+from mica.cli.sample import transcripts as sample_transcripts
+from mica.cli.transcripts import STOPPED, Bar, say_found, say_imported
+from mica.clients.discovery import Place, Plan, Plans, planned, usual_places
+from mica.clients.importer import Imported
 from mica.errors import MicaError, UnknownSpace
-from mica.inject.accounts import facts
-from mica.inject.lines import counted, size
+from mica.format.lines import counted, size
 from mica.memory import Memory
 from mica.memory import open as open_memory
-from mica.model import EventQuery
-from mica.sample import transcripts as sample_transcripts
-from mica.select.replaying import Replay
+from mica.model.event import EventQuery
+from mica.navigation.replay import Replay
+from mica.navigation.replay_page import facts
 from mica.settings import Settings, load_settings
-from mica.store.importing import Imported
 from mica.store.space import file_of, space_of
 from mica.store.space import spaces as space_files
 
@@ -105,7 +105,7 @@ def up(
         if once or as_json:
             asyncio.run(look(partial(open_memory, settings=settings)))
         else:
-            from mica.cli.serving import serve_up  # an extra
+            from mica.cli.server import serve_up  # an extra
 
             serve_up(found.plans[0].target, look, settings=settings, port=port, host=host, browser=browser)
     except KeyboardInterrupt:
@@ -121,7 +121,7 @@ async def _look_alone(place: Path | str, *, settings: Settings, output: Output) 
 
 def _serve_alone(place: Path | str, *, settings: Settings, port: int | None, host: str | None, browser: bool) -> None:
     """Serve what is there."""
-    from mica.cli.serving import serve_up  # an extra
+    from mica.cli.server import serve_up  # an extra
 
     async def look(opened: Opened) -> None:
         async with opened(place):

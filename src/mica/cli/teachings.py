@@ -9,10 +9,10 @@ from rich.markup import escape
 
 from mica.cli.crystals import print_crystal
 from mica.cli.output import Output, making_command, memory_command
-from mica.inject.documents import crystal_document
-from mica.inject.lines import counted, local, one_line
+from mica.format.documents import crystal_document
+from mica.format.lines import counted, local, one_line
 from mica.memory import Memory
-from mica.teachings import CONFIDENCE_MIN, MARKS_MIN, SHARE_MIN, Candidate, Teaching
+from mica.model.teaching import CONFIDENCE_MIN, MARKS_MIN, SHARE_MIN, Candidate, Teaching
 
 PERSON = "user"  # who promotes on a command line
 GATE = (

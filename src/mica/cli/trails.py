@@ -14,18 +14,18 @@ from rich.table import Table
 
 from mica.cli.output import Output, making_command, memory_command
 from mica.errors import InvalidInput
-from mica.inject.commands import Destination, in_folder, in_project, reference
-from mica.inject.documents import choice_document, trail_document
-from mica.inject.lines import counted, local, one_line
-from mica.inject.trails import LOADED_TOKENS
+from mica.format.documents import choice_document, trail_document
+from mica.format.lines import counted, local, one_line
 from mica.memory import Memory
-from mica.model import EventId, utc_now
-from mica.trails import STATES, State, Trail
-from mica.walks import OUTCOMES, Outcome, Step
+from mica.model.event import EventId, utc_now
+from mica.model.trail import STATES, State, Trail
+from mica.model.walk import OUTCOMES, Outcome, Step
+from mica.navigation.trails.commands import Destination, in_folder, in_project, reference
+from mica.navigation.trails.library import LOADED_TOKENS
 
 if TYPE_CHECKING:  # loaded when it is used
-    from mica.crystallize.evolving import Evolution, Stats
-    from mica.select.trails import Choice
+    from mica.navigation.trails.evolution import Evolution, Stats
+    from mica.navigation.trails.matcher import Choice
 
 COLOURS = {"hot": "yellow", "crystallized": "green", "cooling": "dim", "archived": "dim", "observed": ""}
 NONE_YET = "No trail was learned yet. They come from what agents open: `mica import`, or `mica observe`."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mica.errors import InvalidSettings, ModelError, ModelRefused, ModelUnavailable, NoModel, PromptTooLong
 from mica.llm.protocol import Capabilities, Finish, Request, Usage
-from mica.observe.redact import redact
+from mica.redact import redact
 from mica.settings import ProviderSettings, Secret, key_variable
 from mica.tokens import estimate
 

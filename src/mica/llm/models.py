@@ -11,7 +11,7 @@ from types import TracebackType
 import msgspec
 
 from mica.errors import InvalidInput, ModelError, ModelRefused, ModelUnavailable, NoModel, PromptTooLong, StreamBroken
-from mica.llm.accounting import Ledger, Payer, Reservation
+from mica.llm.budgets import Ledger, Payer, Reservation
 from mica.llm.cache import Cache, key_of
 from mica.llm.protocol import Answer, Capabilities, Model, Request, Usage
 from mica.llm.resilience import Breaker, RateLimit, Timing, backoff

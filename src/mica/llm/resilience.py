@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from mica.errors import ModelUnavailable
-from mica.model import Clock, utc_now
+from mica.model.event import Clock, utc_now
 
 BACKOFF_S = 0.5  # before the second attempt, doubling; the real wait is anywhere below, so that callers part
 BACKOFF_S_MAX = 30.0  # also of Retry-After: a provider that asks for more is passed over

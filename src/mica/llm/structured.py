@@ -10,7 +10,7 @@ import msgspec
 
 from mica.errors import InvalidAnswer, PromptTooLong
 from mica.llm.protocol import LLM, Answer, Message, Request
-from mica.observe.redact import redact
+from mica.redact import redact
 
 T = TypeVar("T")
 EXCERPT_CHARACTERS = 160

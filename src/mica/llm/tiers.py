@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from mica.errors import InvalidSettings
-from mica.llm.accounting import Ledger, Record
+from mica.llm.budgets import Ledger, Record
 from mica.llm.hosted import HostedModel
 from mica.llm.local import LocalModel
 from mica.llm.models import Models

@@ -26,7 +26,7 @@ from mica.mcp import protocol
 from mica.mcp.protocol import Message, Refused
 from mica.mcp.server import BEAT_S, CARRIER, Server
 from mica.mcp.streams import Answer, Stream, streamed
-from mica.mcp.watching import Watch
+from mica.mcp.watcher import Watch
 from mica.memory import Memory
 
 BODY_BYTES_MAX = 16 * 2**20  # as a line on standard input

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from mica.clients.plugin import HANDOFF
 from mica.errors import InvalidInput
-from mica.inject.clients.plugin import HANDOFF
-from mica.inject.commands import command_text
 from mica.memory import Memory
-from mica.trails import Trail
+from mica.model.trail import Trail
+from mica.navigation.trails.commands import command_text
 
 LEARNING_S = 2.0  # that listing waits for trails to be learned; a client waits for the list
 DESCRIPTION_CHARACTERS_MAX = 200

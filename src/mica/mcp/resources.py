@@ -10,18 +10,18 @@ from urllib.parse import unquote
 
 import msgspec
 
-from mica.crystals import crystal_of
+from mica.brief.layout import CLOSING, OPENING, defused
+from mica.brief.receipts import BRIEF
+from mica.brief.why import Why
 from mica.errors import InvalidEvent, InvalidInput
-from mica.inject.commands import command_text
-from mica.inject.lines import counted, one_line
-from mica.inject.receipts import BRIEF
-from mica.inject.render import CLOSING, OPENING, defused
-from mica.inject.why import Why
+from mica.format.lines import counted, one_line
 from mica.memory import Memory
-from mica.model import CRYSTAL, MARK, RETRACTED, Event
-from mica.store.purging import PURGE
-from mica.teachings import PROMOTED, WITHDRAWN
-from mica.trails import CREATED, CRYSTALLIZED, EVOLVED, MEASURED, RENAMED, RESUMED, SUSPENDED, Trail
+from mica.model.crystal import crystal_of
+from mica.model.event import CRYSTAL, MARK, RETRACTED, Event
+from mica.model.teaching import PROMOTED, WITHDRAWN
+from mica.model.trail import CREATED, CRYSTALLIZED, EVOLVED, MEASURED, RENAMED, RESUMED, SUSPENDED, Trail
+from mica.navigation.trails.commands import command_text
+from mica.store.purges import PURGE
 
 BRIEFING, CRYSTALS, TRAILS = "mica://brief", "mica://crystals", "mica://trails"
 RECEIPTS = "mica://receipts"

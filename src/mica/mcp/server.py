@@ -22,7 +22,7 @@ from mica.mcp.prompts import prompt, prompts
 from mica.mcp.protocol import Fields, Message, Refused
 from mica.mcp.resources import TEMPLATES, Change, canonical, read, resources
 from mica.mcp.tools import BY_NAME, TOOLS, Tool
-from mica.mcp.watching import Home, Watch
+from mica.mcp.watcher import Home, Watch
 from mica.memory import Memory
 
 INSTRUCTIONS = """Memory of what earlier sessions did in this project: use it when a task begins.

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mica.inject.documents import server_sent
+from mica.format.documents import server_sent
 from mica.mcp.http import Endpoint, Turned, message_of
 from mica.mcp.streams import streamed
 

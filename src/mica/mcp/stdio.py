@@ -15,7 +15,7 @@ from mica.mcp import protocol
 from mica.mcp.project import Project
 from mica.mcp.protocol import Refused
 from mica.mcp.server import Send, Server
-from mica.mcp.watching import Watch
+from mica.mcp.watcher import Watch
 
 LINE_BYTES_MAX = 16 * 2**20  # a message is a few kilobytes; what is longer is cut, and refused as no JSON
 WAITING_MAX = 1_000  # lines that are read ahead

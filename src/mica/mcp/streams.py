@@ -11,7 +11,7 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mica.inject.documents import EVENTS, QUIET, server_sent
+from mica.format.documents import EVENTS, QUIET, server_sent
 
 KEPT_MAX = 1_000  # messages of one stream; who was cut off for longer begins anew
 QUIET_S = 15.0  # of silence; proxies close a silent connection after a minute

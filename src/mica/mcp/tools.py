@@ -11,14 +11,14 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mica.brief.layout import OPENING
 from mica.errors import InvalidInput, StoreError
-from mica.inject.lines import one_line
-from mica.inject.render import OPENING
+from mica.format.lines import one_line
 from mica.memory import Memory
-from mica.model import EventId, Ref
-from mica.observe.redact import redact
-from mica.select.finding import CrystalHit, collapsed
-from mica.walks import Outcome
+from mica.model.event import EventId, Ref
+from mica.model.walk import Outcome
+from mica.redact import redact
+from mica.search.search import CrystalHit, collapsed
 
 TEXT_CHARACTERS_MAX = 600  # of one hit or source: enough to judge it, and its number leads to the whole
 HITS_MAX = 50

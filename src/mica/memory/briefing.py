@@ -12,39 +12,29 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from mica.brief.crystal_source import Crystals
+from mica.brief.file_source import Files
+from mica.brief.gather import gather
+from mica.brief.mark_source import Marks
+from mica.brief.question import RECENCY_WEIGHT, Question, Source
+from mica.brief.receipts import BRIEF, receipt
+from mica.brief.switch import SWITCHED, is_switched_on
+from mica.brief.teaching_source import Teachings
 from mica.errors import InvalidInput, MicaError, UnknownEvent
+from mica.events.references import Reference
 from mica.hook import BRIEFS, is_held_out
-from mica.inject.receipts import BRIEF, receipt
-from mica.inject.switching import SWITCHED, is_switched_on
 from mica.llm.embeddings import Encoder
 from mica.memory.gathering import PURGED_MEANWHILE, Gathering
-from mica.model import (
-    MICROSECOND,
-    Brief,
-    Clock,
-    EventId,
-    EventQuery,
-    Passage,
-    Ref,
-    check_budget,
-    utc_now,
-)
-from mica.select.fragments import Concept
-from mica.select.gather import gather
-from mica.select.references import Reference
-from mica.select.sources import RECENCY_WEIGHT, Question, Source
-from mica.select.sources.crystals import Crystals
-from mica.select.sources.files import Files
-from mica.select.sources.marks import Marks
-from mica.select.sources.teachings import Teachings
+from mica.model.event import MICROSECOND, Brief, Clock, EventId, EventQuery, Passage, Ref, check_budget, utc_now
 from mica.settings import Settings
+from mica.sources.protocol import Concept
 from mica.store.protocol import Store
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    from mica.inject.composing import Account
-    from mica.inject.why import Why
-    from mica.select.quality import Quality
-    from mica.store.ingesting import Ingested
+    from mica.brief.composition import Account
+    from mica.brief.quality import Quality
+    from mica.brief.why import Why
+    from mica.clients.ingest import Ingested
 
 
 Preset = Literal["quick", "standard", "research", "coordinator"]
@@ -69,7 +59,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 def _composed(
     asked: _Asked, passages: Sequence[Passage], accounts: Sequence[Account], *, missing: dict[str, str]
 ) -> Brief:
-    from mica.inject.composing import compose
+    from mica.brief.composition import compose
 
     return compose(
         asked.query,
@@ -83,8 +73,8 @@ def _composed(
 
 def _without_own(account: Account, reason: str, now: datetime) -> Account:
     """What other systems know of a concept, without what rests on events of this log."""
-    from mica.select.cohere import cohere
-    from mica.select.collecting import without_own
+    from mica.sources.cohere import cohere
+    from mica.sources.fan_out import without_own
 
     others = without_own(account.collected, reason)
     coherent = cohere(others.fragments, ranks=others.ranks, now=now)
@@ -202,7 +192,7 @@ class Briefing(Gathering):
                 await self._meanings.prepare()
 
     async def _load(self, concepts: Sequence[Concept]) -> None:
-        from mica.inject import ranking  # noqa: F401  # for what it loads
+        from mica.navigation import precomputed as ranking  # noqa: F401  # for what it loads
 
         await super()._load(concepts)
 
@@ -240,7 +230,7 @@ class Briefing(Gathering):
         return _composed(asked, gathered.passages, accounts, missing=missing), accounts
 
     async def _account(self, concept: Concept, asked: _Asked, *, deadline_s: float, now: datetime) -> Account:
-        from mica.inject.composing import Account
+        from mica.brief.composition import Account
 
         answer, collected, coherent = await self._gathered(
             concept, budget_tokens=asked.budget_tokens, deadline_s=deadline_s, now=now
@@ -251,8 +241,8 @@ class Briefing(Gathering):
 
     async def _brief_at(self, asked: _Asked, at: datetime) -> Brief:
         """What would have been said at a time."""
-        from mica.inject.looking_back import gathered_before
-        from mica.select.past import as_it_was
+        from mica.brief.earlier_statements import gathered_before
+        from mica.brief.snapshot import as_it_was
 
         await self._stored()
         if not await is_switched_on(past := await as_it_was(self._store, at)):
@@ -292,7 +282,7 @@ class Briefing(Gathering):
 
     async def quality(self, *, weeks: int = 8, until: datetime | str | None = None) -> Quality:
         """Whether briefs helped, by the outcomes of tasks with and without them, and what gathering cost."""
-        from mica.select.quality import WEEK, quality
+        from mica.brief.quality import WEEK, quality
 
         if not isinstance(weeks, int) or weeks < 1:
             raise InvalidInput(f"{weeks!r} weeks cannot be looked at; give 1 or more")
@@ -314,12 +304,12 @@ class Briefing(Gathering):
         What was retracted or withdrawn since says so, with the reason. Raises UnknownEvent when an event is not there,
         InvalidInput when a line is not.
         """
-        from mica.inject.why import with_retractions
+        from mica.brief.why import with_retractions
 
         return await with_retractions(self._store, await self._why(reference))
 
     async def _why(self, reference: Reference) -> list[Why]:
-        from mica.inject.why import RECEIPTS_MAX, handles, of_line, why
+        from mica.brief.why import RECEIPTS_MAX, handles, of_line, why
 
         asked: list[Reference] = [*handles(reference)] if isinstance(reference, str) else [reference]
         try:
@@ -362,7 +352,7 @@ class Briefing(Gathering):
             raise InvalidInput(f"no hooks write for {self.location}; they write beside the file of a space")
         done = await self._ingesting.ingest()
         if not done.is_busy:
-            from mica.inject import answers
+            from mica.brief import hook_answers as answers
 
             await answers.render(self.spools, settings=self._settings, brief=self.brief, receipt=self._receipt)
             await self._stored()

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mica.crystallize.promoting import Promoting
-from mica.crystallize.requests import Crystallized, Made, Request, Taken, Written
-from mica.crystals import LEVELS, Crystal, CrystalQuery, Level, Waiting, crystal_of
+from mica.brief.crystal_source import saying, speaking
+from mica.crystals.requests import Crystallized, Made, Request, Taken, Written
+from mica.crystals.teachings import Promoting
 from mica.errors import InvalidEvent, InvalidInput, MicaError
+from mica.events.references import Reference
 from mica.memory.reading import Reading
 from mica.memory.wiring import check_reason
-from mica.model import (
+from mica.model.crystal import LEVELS, Crystal, CrystalQuery, Level, Waiting, crystal_of
+from mica.model.event import (
     CRYSTAL,
     EMPTY,
     MARK,
@@ -30,18 +32,16 @@ from mica.model import (
     check_several,
     mark_of,
 )
-from mica.observe.redact import redact
-from mica.select.references import Reference
-from mica.select.sources.crystals import saying, speaking
+from mica.model.teaching import AUTO_MAX, Candidate, Teaching
+from mica.redact import redact
 from mica.settings import DigestKind
-from mica.store.scheduling import Job
-from mica.teachings import AUTO_MAX, Candidate, Teaching
+from mica.upkeep.schedule import Job
 from mica.words import terms
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    from mica.crystallize.crystallizer import Crystallizer, Digester
-    from mica.inject.handoff import Handoff
-    from mica.inject.now import Applied, Proposal
+    from mica.brief.handoff import Handoff
+    from mica.brief.now import Applied, Proposal
+    from mica.crystals.crystallizer import Crystallizer, Digester
     from mica.llm.models import Models
 
 
@@ -201,7 +201,7 @@ class Crystallizing(Reading):
 
     async def open_marks(self, *, limit: int = 20) -> list[Mark]:
         """The latest marks of friction, questions and tasks that nothing has fulfilled, oldest first."""
-        from mica.crystallize.asking import unfulfilled
+        from mica.crystals.open_marks import unfulfilled
 
         await self._stored()
         return await unfulfilled(self._store, limit=limit)
@@ -239,7 +239,7 @@ class Crystallizing(Reading):
         Without `session` it is that of the current block, else the one in which something happened last; the result
         names it. A failure to crystallize stands in `errors`. Raises InvalidInput when there is no such session.
         """
-        from mica.inject.handoff import collect, compose, latest_session
+        from mica.brief.handoff import collect, compose, latest_session
 
         budget_tokens = self._settings.brief.budget_tokens if budget_tokens is None else budget_tokens
         check_budget("handoff", budget_tokens)
@@ -262,7 +262,7 @@ class Crystallizing(Reading):
 
         Raises InvalidInput when the file cannot be read as text.
         """
-        from mica.inject.now import collect, propose, read
+        from mica.brief.now import collect, propose, read
 
         await self._stored()
         lately = await collect(self._store, section=section)
@@ -274,10 +274,10 @@ class Crystallizing(Reading):
 
         Raises InvalidInput when the file has changed since it was proposed, or cannot be written.
         """
-        from mica.inject.now import apply
+        from mica.brief.now import apply
 
         applied = await asyncio.to_thread(apply, proposal, at=self._clock())
-        from mica.inject.purge import QUOTED, Quoted
+        from mica.upkeep.purge import QUOTED, Quoted
 
         told = Quoted(path=applied.file, host=os.uname().nodename, crystals=proposal.source_crystals)
         self.emit(QUOTED, msgspec.to_builtins(told), origin="user")
@@ -324,8 +324,8 @@ class Crystallizing(Reading):
 
     @cached_property
     def _crystallizer(self) -> Crystallizer:
-        from mica.crystallize.closing import Calendar
-        from mica.crystallize.crystallizer import Crystallizer
+        from mica.crystals.crystallizer import Crystallizer
+        from mica.crystals.periods import Calendar
 
         return Crystallizer(
             self._store,
@@ -350,7 +350,7 @@ class Crystallizing(Reading):
         """The way to say what marks meant, None for their own words."""
         if (kind or self._settings.crystals.digest) == "extractive":
             return None
-        from mica.crystallize.crystallizer import by_model
+        from mica.crystals.crystallizer import by_model
 
         return by_model(await self.models(), tier=self._settings.crystals.tier, agent=self.here.context.agent)
 

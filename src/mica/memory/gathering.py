@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mica.errors import InvalidInput, MicaError
+from mica.events.context import Here
+from mica.events.hot import Hot, Reads
+from mica.events.references import Reference
 from mica.memory.sourcing import Sourcing
 from mica.memory.wiring import check_reason
-from mica.model import (
+from mica.model.event import (
     SESSION_ENDED,
     Appended,
     Context,
@@ -29,30 +32,19 @@ from mica.model import (
     is_tombstone,
     name_pattern,
 )
-from mica.observe.context import Here
-from mica.observe.redact import redact
-from mica.select.fragments import (
-    DEGRADED,
-    GATHERED,
-    JUDGED,
-    JUDGMENT_RETRACTED,
-    PHI_INV_2,
-    Concept,
-    FragmentSource,
-)
-from mica.select.references import Reference
-from mica.store.hot import Hot, Reads
-from mica.store.scheduling import Job
-from mica.walks import STARTED
+from mica.model.walk import STARTED
+from mica.redact import redact
+from mica.sources.protocol import DEGRADED, GATHERED, JUDGED, JUDGMENT_RETRACTED, PHI_INV_2, Concept, FragmentSource
+from mica.upkeep.schedule import Job
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    from mica.inject.gathered import Defragged
-    from mica.select.changes import Change
-    from mica.select.cohere import Coherent
-    from mica.select.collecting import Collected, Collecting
-    from mica.select.judgments import Judgment
-    from mica.select.sources.health import Health, Past
-    from mica.select.sources.registry import Tested
+    from mica.sources.account import Defragged
+    from mica.sources.changes import Change
+    from mica.sources.cohere import Coherent
+    from mica.sources.fan_out import Collected, Collecting
+    from mica.sources.health import Health, Past
+    from mica.sources.judgments import Judgment
+    from mica.sources.registry import Tested
 
 WARMING = timedelta(minutes=89)  # F(11): between two gathers of what is asked most
 WARM_MAX = 5  # concepts that are gathered ahead of a session
@@ -93,7 +85,7 @@ class Gathering(Sourcing):
 
         What was gathered about the concept is old from then on, here and in other processes.
         """
-        from mica.select.judgments import judgment_data
+        from mica.sources.judgments import judgment_data
 
         about = concept if isinstance(concept, Concept) else Concept.parse(concept)
         data = judgment_data(about, verdict, confidence=confidence, reasons=reasons)
@@ -102,7 +94,7 @@ class Gathering(Sourcing):
 
     async def judgments(self, concept: Concept | str | None = None, *, limit: int = 20) -> list[Judgment]:
         """The latest judgments that were not retracted, of all or about one concept, oldest first."""
-        from mica.select.judgments import judgments
+        from mica.sources.judgments import judgments
 
         about = concept if concept is None or isinstance(concept, Concept) else Concept.parse(concept)
         return await judgments(await self._reads(), concept=about, limit=limit)
@@ -115,7 +107,7 @@ class Gathering(Sourcing):
         event = await self.event(reference)
         if event.name != JUDGED:
             return await super().retract(event.id, reason=reason)
-        from mica.select.judgments import judgment_of, retraction_data
+        from mica.sources.judgments import judgment_of, retraction_data
 
         check_reason(reason)
         self._check_asserted(reason)
@@ -177,7 +169,7 @@ class Gathering(Sourcing):
 
     async def _load(self, concepts: Sequence[Concept]) -> None:
         """Load what these are gathered with, before a clock starts."""
-        from mica.inject import composing  # noqa: F401  # for what it loads
+        from mica.brief import composition as composing  # noqa: F401  # for what it loads
 
         if concepts and self._collecting.sources:
             await self.sources.load(concepts)
@@ -185,9 +177,9 @@ class Gathering(Sourcing):
     async def _gathered(
         self, concept: Concept, *, budget_tokens: int, deadline_s: float, now: datetime
     ) -> tuple[Defragged, Collected, Coherent]:
-        from mica.inject.gathered import defragged
-        from mica.select.cohere import cohere
-        from mica.select.collecting import without_own
+        from mica.sources.account import defragged
+        from mica.sources.cohere import cohere
+        from mica.sources.fan_out import without_own
 
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -232,8 +224,8 @@ class Gathering(Sourcing):
 
     async def _record_gathered(self, answer: Defragged, *, deadline_s: float) -> EventId | None:
         """Record what was gathered and what it cost, as recalled text: it is never evidence."""
-        from mica.inject.gathered import receipt
-        from mica.select.disagreeing import degraded_data
+        from mica.sources.account import receipt
+        from mica.sources.disagreements import degraded_data
 
         told, left_s = self._collecting_parts.disagreements, deadline_s - answer.latency_ms / 1000
         try:
@@ -256,7 +248,7 @@ class Gathering(Sourcing):
 
     async def check_sources(self, *, timeout_s: float = CHECK_S) -> list[Health]:
         """Whether each declared or registered source answers now, and how its latest questions went."""
-        from mica.select.sources.health import Past
+        from mica.sources.health import Past
 
         found = await self.sources.health(timeout_s=timeout_s)
         went = await self.asked_sources() if found else {}
@@ -271,7 +263,7 @@ class Gathering(Sourcing):
 
     async def asked_sources(self) -> dict[str, Past]:
         """How the latest questions to each source went, by its name: those of gathers, and those asked by hand."""
-        from mica.select.sources.health import TESTED, past
+        from mica.sources.health import TESTED, past
 
         return past(await self.events(EventQuery(names=(GATHERED, TESTED), limit=USED_MAX)))
 
@@ -280,7 +272,7 @@ class Gathering(Sourcing):
 
         An answer ends that the source counts as failing, and that it is left alone.
         """
-        from mica.select.sources.health import TESTED
+        from mica.sources.health import TESTED
 
         about = concept if isinstance(concept, Concept) else Concept.parse(concept)
         known = self._collecting
@@ -403,14 +395,14 @@ class _Parts:
     """What gathering is made of."""
 
     def __init__(self, memory: Gathering) -> None:
-        from mica.select.blocking import Pool
-        from mica.select.changes import Changes
-        from mica.select.collecting import Collecting
-        from mica.select.disagreeing import Disagreements
-        from mica.select.judgments import Judgments
-        from mica.select.replies import Replies
-        from mica.select.sources.mentions import Mentions
-        from mica.select.sources.own import Taught, Trodden
+        from mica.brief.mention_source import Mentions
+        from mica.brief.own_sources import Taught, Trodden
+        from mica.sources.changes import Changes
+        from mica.sources.disagreements import Disagreements
+        from mica.sources.fan_out import Collecting
+        from mica.sources.judgments import Judgments
+        from mica.sources.replies import Replies
+        from mica.sources.threads import Pool
 
         store = memory._store
         self.replies = Replies(store, own=lambda: memory._journal.writer)

@@ -17,26 +17,22 @@ import msgspec
 from mica.errors import InvalidInput, MicaError
 from mica.llm.prices import prices
 from mica.memory.crystallizing import Crystallizing
-from mica.model import (
-    Appended,
-    Event,
-    EventQuery,
-)
-from mica.select.finding import CrystalHit, Reorder
-from mica.select.rank import Hit
-from mica.store.scheduling import Job, Ran
+from mica.model.event import Appended, Event, EventQuery
+from mica.model.walk import STARTED, STEPS, WALKED, latest_directory
+from mica.search.ranker import Hit
+from mica.search.search import CrystalHit, Reorder
 from mica.store.space import space_of
-from mica.walks import STARTED, STEPS, WALKED, latest_directory
+from mica.upkeep.schedule import Job, Ran
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    from mica.crystallize.evolving import Evolution
-    from mica.inject.ranking import Ranking
-    from mica.inject.trails import Trails
-    from mica.select.navigation.navigating import Navigating
-    from mica.select.navigation.places import Places
-    from mica.select.replaying import Replay
-    from mica.select.reporting import Period, Report
-    from mica.select.sources.files import Rank, Ranked
+    from mica.brief.file_source import Rank, Ranked
+    from mica.navigation.navigator import Navigating
+    from mica.navigation.places import Places
+    from mica.navigation.precomputed import Ranking
+    from mica.navigation.replay import Replay
+    from mica.navigation.report import Period, Report
+    from mica.navigation.trails.evolution import Evolution
+    from mica.navigation.trails.library import Trails
     from mica.store.protocol import Store
 
 
@@ -81,7 +77,7 @@ class Guiding(Crystallizing):
         """
         if not isinstance(task, str):
             raise InvalidInput(f"a task is a text, not {task!r}")
-        from mica.select.navigation.places import Places
+        from mica.navigation.places import Places
 
         await self._stored()
         folder = await self.directory() if root is None else self._folder(root)
@@ -106,7 +102,7 @@ class Guiding(Crystallizing):
         return ran
 
     def _navigating(self, root: Path) -> Navigating:
-        from mica.select.navigation.navigating import Navigating
+        from mica.navigation.navigator import Navigating
 
         if root not in self._trees:
             self._trees[root] = Navigating(self._store, root, home=self._kept)
@@ -128,8 +124,8 @@ class Guiding(Crystallizing):
     @asynccontextmanager
     async def _ranking_at(self, past: Store, at: datetime) -> AsyncIterator[Rank]:
         """As `_ranked`, by what was known at a time: nothing learned since counts. The working tree is as it is now."""
-        from mica.inject.ranking import Ranking
-        from mica.select.navigation.navigating import Navigating
+        from mica.navigation.navigator import Navigating
+        from mica.navigation.precomputed import Ranking
 
         @cache
         def navigating(root: Path) -> Navigating:
@@ -147,7 +143,7 @@ class Guiding(Crystallizing):
             return None
 
         async def reorder(found: list[Hit | CrystalHit]) -> list[Hit | CrystalHit]:
-            from mica.select.filed import by_files
+            from mica.navigation.file_boost import by_files
 
             texts = [hit.text for hit in found if PATHLIKE.search(hit.text)]
             if not texts:
@@ -160,7 +156,7 @@ class Guiding(Crystallizing):
 
     @cached_property
     def _ranking(self) -> Ranking:
-        from mica.inject.ranking import Ranking
+        from mica.navigation.precomputed import Ranking
 
         return Ranking(
             self._store,
@@ -212,7 +208,7 @@ class Guiding(Crystallizing):
         Without `root`, of the current directory. Merges are left out; subjects are redacted. Raises InvalidInput where
         there is no git or no history.
         """
-        from mica.observe.git import changes_of, events_of
+        from mica.navigation.commits import changes_of, events_of
 
         changes = await asyncio.to_thread(changes_of, self._folder(root), limit=limit)
         await self._stored()
@@ -229,9 +225,9 @@ class Guiding(Crystallizing):
         Each is asked again with what was known then, over the files as they were in the history at `root`, which is the
         directory of the latest session unless given. What is learned are numbers, kept in the data folder.
         """
-        from mica.inject.offers import offer
-        from mica.select.navigation.navigating import learned_file, load_learned, save_learned
-        from mica.select.navigation.rewalking import TAUGHT_MAX, relearned
+        from mica.navigation.engine.offers import offer
+        from mica.navigation.navigator import learned_file, load_learned, save_learned
+        from mica.navigation.replay_predictor import TAUGHT_MAX, relearned
 
         if self._kept is None or not await self.events(EventQuery(names=tuple(STEPS), limit=1)):
             return 0
@@ -255,7 +251,7 @@ class Guiding(Crystallizing):
     @cached_property
     def trails(self) -> Trails:
         """The trails of this space: `await memory.trails.list()`, `.show`, `.choose`, `.log`, `.track` …"""
-        from mica.inject.trails import Trails
+        from mica.navigation.trails.library import Trails
 
         return Trails(
             self._store,
@@ -273,7 +269,7 @@ class Guiding(Crystallizing):
         After `mica install`, trails that pass the gate become commands in the working tree, are renewed as they change
         and withdrawn as they fade; the same holds wherever somebody published them by hand.
         """
-        from mica.inject.installing import read_record
+        from mica.clients.installer import read_record
 
         root = await self._worked_in()
         report = await self.trails.evolve(root=root)
@@ -307,8 +303,8 @@ class Guiding(Crystallizing):
         Files are seen as they were in the git history at `root`, which is the directory of the latest session unless
         given. Without one, a file can be offered once somebody has opened it; `missing` of the answer says so.
         """
-        from mica.inject.offers import offer
-        from mica.select.navigation.rewalking import rewalked
+        from mica.navigation.engine.offers import offer
+        from mica.navigation.replay_predictor import rewalked
 
         events = await self.events(EventQuery(names=WALKED, limit=WALKED_EVENTS))
         where = self._latest_tree(events) if root is None else root
@@ -321,7 +317,7 @@ class Guiding(Crystallizing):
 
         The arms are compared over the last eight weeks, since a day has too few tasks to tell anything.
         """
-        from mica.select.reporting import ARMS_SPAN, LENGTHS, report
+        from mica.navigation.report import ARMS_SPAN, LENGTHS, report
 
         if period not in LENGTHS:
             raise InvalidInput(f"no period is called {period!r}; there are {', '.join(LENGTHS)}")

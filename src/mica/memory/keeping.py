@@ -12,27 +12,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mica.errors import InvalidInput
+from mica.events.hot import Hot
+from mica.events.leftovers import backlog, closed_in, damaged_in
+from mica.events.references import Reference
 from mica.memory.briefing import Briefing
-from mica.model import (
-    Event,
-    EventId,
-    Ref,
-    Work,
-    check_several,
-    split_id,
-)
-from mica.observe.leftovers import backlog, closed_in, damaged_in
-from mica.select.references import Reference
-from mica.store.ageing import HOT, age
-from mica.store.copying import Copied, copy
-from mica.store.hot import Hot
-from mica.store.opening import open_store
+from mica.model.event import Event, EventId, Ref, Work, check_several, split_id
 from mica.store.protocol import Sizes, unheard
-from mica.store.purging import ALLOWED, BY_HAND, PURGE, Purged, Selection
-from mica.store.retention import PINNED, UNPINNED, Retained
+from mica.store.purges import ALLOWED, BY_HAND, PURGE, Purged, Selection
+from mica.store.target import open_store
+from mica.upkeep.ageing import HOT, age
+from mica.upkeep.copy import Copied, copy
+from mica.upkeep.retention import PINNED, UNPINNED, Retained
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    from mica.inject.purge import Purging
+    from mica.upkeep.purge import Purging
 
 
 class Keeping(Briefing):
@@ -120,11 +113,11 @@ class Keeping(Briefing):
             if names:
                 await self.trails.give_again(names, without=value)
         if published:
-            from mica.inject.publishing import with_files
+            from mica.navigation.trails.publication import with_files
 
             purged = with_files(purged, await self.trails.republish(published))
         if not dry_run:
-            from mica.inject.purge import forget_texts
+            from mica.upkeep.purge import forget_texts
 
             forget_texts()
         return purged
@@ -142,7 +135,7 @@ class Keeping(Briefing):
 
     @cached_property
     def _purging(self) -> Purging:
-        from mica.inject.purge import Purging
+        from mica.upkeep.purge import Purging
 
         return Purging(self._store, self._journal, self._folding, append=self._append, ids=self._ids, clock=self._clock)
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from mica.errors import InvalidEvent, InvalidInput
+from mica.events.context import Here, Scope, age_s, carrier, environment, narrowed, received
+from mica.events.sessions import IDLE
 from mica.memory.wiring import Wired
-from mica.model import (
+from mica.model.event import (
     EPOCH_OPENED,
     MARK,
     MILESTONE,
@@ -27,15 +29,13 @@ from mica.model import (
     encode_data,
     split_id,
 )
-from mica.observe.context import Here, Scope, age_s, carrier, environment, narrowed, received
-from mica.observe.redact import redact
-from mica.select.sessions import IDLE
-from mica.store.encoding import remember
-from mica.walks import OUTCOME, OUTCOMES, Outcome, Step, fields_of, workflow_task
+from mica.model.walk import OUTCOME, OUTCOMES, Outcome, Step, fields_of, workflow_task
+from mica.redact import redact
+from mica.store.codec import remember
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    from mica.observe import logs
-    from mica.store.importing import Imported, Importing, LogImported, Progress
+    from mica.clients.importer import Imported, Importing, LogImported, Progress
+    from mica.events import log_import as logs
 
 
 OBSERVED_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # what is older comes from a clock that was never set
@@ -184,7 +184,7 @@ class Observing(Wired):
         """Record what was opened and changed for a task, in order, as hooks of coding agents do; returns the walk.
 
         For orchestrators and build workflows that see the work of an agent themselves. A step is a mapping with the
-        fields of `mica.walks.Step`: `path`, `operation`, and where known `start_line`, `end_line`, `total_lines`,
+        fields of `mica.model.walk.Step`: `path`, `operation`, and where known `start_line`, `end_line`, `total_lines`,
         `tokens`, `content_hash`, `failed`. `workflow` is the kind of task (`adw_build`). Raises InvalidInput for
         anything else, before anything is recorded.
         """
@@ -250,7 +250,7 @@ class Observing(Wired):
         The keys are the arguments of `walk` with `task` and `steps`, and an `id` of one's own. A line that is told
         again changes nothing. Raises InvalidInput naming the lines that are no walk.
         """
-        from mica.observe.reported import reported
+        from mica.navigation.walk_reports import reported
 
         events = await asyncio.to_thread(reported, list(lines), now=self._clock())
         await self._stored()
@@ -262,7 +262,7 @@ class Observing(Wired):
 
     @cached_property
     def _importing(self) -> Importing:
-        from mica.store.importing import Importing
+        from mica.clients.importer import Importing
 
         return Importing(self._store, append=self._append, ids=self._ids, clock=self._clock, idle=IDLE)
 

@@ -8,18 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from mica.clients.spool import hooks_folder
 from mica.errors import StoreUnavailable
-from mica.inject.lines import counted
+from mica.format.lines import counted
 from mica.llm.embeddings import Encoder, chosen
 from mica.memory.keeping import Keeping
-from mica.model import (
-    Clock,
-    utc_now,
-)
-from mica.observe.spool import hooks_folder
+from mica.model.event import Clock, utc_now
 from mica.settings import Settings, load_settings
-from mica.store.opening import open_store
 from mica.store.space import is_address, space_of
+from mica.store.target import open_store
 
 LOG = logging.getLogger("mica")
 

@@ -10,20 +10,17 @@ from datetime import datetime
 import msgspec
 
 from mica.errors import InvalidInput, UnknownEvent
+from mica.events import chains
+from mica.events.activity import Overview, overview
+from mica.events.context import Here, Scope
+from mica.events.follower import POLL_S, Following, history, history_with_ancestors
+from mica.events.hot import Reads
+from mica.events.references import Reference, Resolved, check_number, listed, referred, resolved
+from mica.events.sessions import IDLE, OpenSession, open_sessions
 from mica.memory.observing import Observing
-from mica.model import (
-    Event,
-    EventQuery,
-)
-from mica.observe.context import Here, Scope
-from mica.select import chains
-from mica.select.finding import DEPTHS, Depth, Found, Reorder, Wanted, find
-from mica.select.follow import POLL_S, Following, history, history_with_ancestors
-from mica.select.overview import Overview, overview
-from mica.select.references import Reference, Resolved, check_number, listed, referred, resolved
-from mica.select.search import Filters
-from mica.select.sessions import IDLE, OpenSession, open_sessions
-from mica.store.hot import Reads
+from mica.model.event import Event, EventQuery
+from mica.search.mark_search import Filters
+from mica.search.search import DEPTHS, Depth, Found, Reorder, Wanted, find
 
 OVERVIEW_EVENTS = 20_000  # the latest; a few weeks of one person, read in a fraction of a second
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from mica.llm.embeddings import Encoder
 from mica.memory.guiding import Guiding
-from mica.model import Clock, utc_now
+from mica.model.event import Clock, utc_now
 from mica.settings import Settings
 from mica.store.protocol import Store
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
-    from mica.select.sources.registry import Sources
+    from mica.sources.registry import Sources
 
 
 class Sourcing(Guiding):
@@ -28,7 +28,7 @@ class Sourcing(Guiding):
         encoder: Encoder | None = None,
         hooks: Path | None = None,
     ) -> None:
-        from mica.select.sources.registry import Sources
+        from mica.sources.registry import Sources
 
         self.sources: Sources = Sources(settings)  # first: what is wrong in the settings is said before anything begins
         super().__init__(store, settings=settings, clock=clock, encoder=encoder, hooks=hooks)

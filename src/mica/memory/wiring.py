@@ -12,39 +12,30 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mica.brief.receipts import bury_late
+from mica.clients.spool import Spools
 from mica.errors import InvalidInput, StoreError, StoreUnavailable
-from mica.inject.receipts import bury_late
+from mica.events.context import Here, current, received
+from mica.events.emitter import Emit
+from mica.events.fold import Folding
+from mica.events.follower import Bell
+from mica.events.hot import Reads, readable
+from mica.events.journal import Journal
 from mica.llm.embeddings import Encoder
-from mica.model import (
-    Appended,
-    Clock,
-    Event,
-    WriterId,
-    check_several,
-    event_id,
-    new_writer,
-    utc_now,
-)
-from mica.observe.context import Here, current, received
-from mica.observe.emitter import Emit
-from mica.observe.folding import Folding
-from mica.observe.journal import Journal
-from mica.observe.spool import Spools
-from mica.select.follow import Bell
-from mica.select.meaning import Meanings
-from mica.select.when import moment
+from mica.model.event import Appended, Clock, Event, WriterId, check_several, event_id, new_writer, utc_now
+from mica.search.dates import moment
+from mica.search.vectors import Meanings
 from mica.settings import Settings
-from mica.store.ageing import Ageing
-from mica.store.hot import Reads, readable
+from mica.store.priority import Turns
 from mica.store.protocol import Store
-from mica.store.purging import Outstanding
-from mica.store.scheduling import Job, Ran, Scheduler
+from mica.store.purges import Outstanding
 from mica.store.space import space_of
-from mica.store.turns import Turns
+from mica.upkeep.ageing import Ageing
+from mica.upkeep.schedule import Job, Ran, Scheduler
 
 if TYPE_CHECKING:  # what is loaded only when it is used: starting is quick
+    from mica.clients.ingest import Ingesting
     from mica.llm.models import Models
-    from mica.store.ingesting import Ingesting
 
 
 class Wired:
@@ -151,7 +142,7 @@ class Wired:
     def _ingesting(self) -> Ingesting | None:
         if self.spools is None:
             return None
-        from mica.store.ingesting import Ingesting
+        from mica.clients.ingest import Ingesting
 
         observe = self._settings.observe
         return Ingesting(
@@ -196,7 +187,7 @@ class Wired:
     def _take_back_answers(self) -> None:
         self._forget_past()
         if self.spools is not None:
-            from mica.inject import answers
+            from mica.brief import hook_answers as answers
 
             answers.take_back(self.spools)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from mica.model import new_writer
+from mica.model.event import new_writer
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from mica.model import Event, EventId, EventQuery
+from mica.model.event import Event, EventId, EventQuery
 
 EVENTS_AT_ONCE = 1_000  # read at a time
 

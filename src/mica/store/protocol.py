@@ -12,9 +12,9 @@ from typing import Protocol
 
 import msgspec
 
-from mica.crystals import Crystal, CrystalQuery, crystal_of, retracted_by
 from mica.errors import InvalidEvent, InvalidInput
-from mica.model import (
+from mica.model.crystal import Crystal, CrystalQuery, crystal_of, retracted_by
+from mica.model.event import (
     CRYSTAL,
     DEPTH_MAX,
     MARK,
@@ -38,9 +38,9 @@ from mica.model import (
     split_id,
     tombstone_of,
 )
-from mica.store.purging import Purge
-from mica.teachings import PROMOTED, WITHDRAWN, teaching_of, withdrawal_of
-from mica.trails import Lesson, Trail, TrailQuery
+from mica.model.teaching import PROMOTED, WITHDRAWN, teaching_of, withdrawal_of
+from mica.model.trail import Lesson, Trail, TrailQuery
+from mica.store.purges import Purge
 from mica.words import terms, terms_of, words
 
 REPLIES_MAX = 5_000  # of a space: some megabytes; those that nobody asked for lately are asked for again
@@ -270,7 +270,7 @@ class Store(Protocol):
         `at_least`, unless they are so large that they fill a step.
         """
 
-    # -- Purge: `mica.store.purging` says what goes, a store makes it go
+    # -- Purge: `mica.store.purges` says what goes, a store makes it go
 
     @property
     def generation(self) -> int:

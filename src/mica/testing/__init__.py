@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mica.testing.builders import HandClock, History, build, histories
-    from mica.testing.contract import StoreContract
+    from mica.testing.contract.log import StoreContract
     from mica.testing.models import ScriptedModel, recorded, scripted
     from mica.testing.provider import ScriptedProvider, Turn
 

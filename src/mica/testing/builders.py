@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from hypothesis import strategies as st
 
-from mica.model import EMPTY, Context, Event, Origin, Ref, Tombstone, WriterId, event_id, make_event, writer_named
+from mica.model.event import EMPTY, Context, Event, Origin, Ref, Tombstone, WriterId, event_id, make_event, writer_named
 
 START_AT = datetime(2026, 11, 1, 9, 0, tzinfo=UTC)
 WRITER = writer_named("test")

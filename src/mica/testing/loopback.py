@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from mica.testing.serving import Answering, LocalServer
+from mica.testing.local_server import Answering, LocalServer
 
 Body = dict[str, Any]
 USAGE = {"input_tokens": 11, "cache_creation_input_tokens": 222, "cache_read_input_tokens": 3_333, "output_tokens": 44}

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, get_args
 import msgspec
 
 from mica.errors import InvalidInput
-from mica.llm.accounting import Ledger
+from mica.llm.budgets import Ledger
 from mica.llm.models import Models
 from mica.llm.protocol import Capabilities, Model, Request, Usage
 from mica.llm.resilience import Timing

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TypeAlias
 from urllib.parse import quote
 
-from mica.store.postgres_server import parse_address
+from mica.store.postgres.server import parse_address
 
 KEY = b"K\0\0\0\x0c\x7f\xff\xff\xffmica"  # a process that no server has
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -23,8 +23,8 @@ from urllib.parse import quote
 
 import click
 
-from mica.store.postgres import prepare
-from mica.store.postgres_server import SCHEMA
+from mica.store.postgres.server import SCHEMA
+from mica.store.postgres.store import prepare
 
 try:
     import asyncpg

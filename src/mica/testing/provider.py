@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from mica.testing.serving import Answering, LocalServer
+from mica.testing.local_server import Answering, LocalServer
 
 INPUT_TOKENS = 1_000  # every answer reports the same usage, so that sums can be checked by hand
 OUTPUT_TOKENS = 50

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mica.select.fragments import Concept, Declared, Fragment, Value
-from mica.select.sources.registry import Sources
 from mica.settings import load_settings
+from mica.sources.protocol import Concept, Declared, Fragment, Value
+from mica.sources.registry import Sources
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ABOUT = Concept("judgment", "code_review", "abc123")

@@ -17,15 +17,15 @@ from textual.widgets import Footer, Input, OptionList, Static, Tree
 from textual.widgets.option_list import Option
 from textual.widgets.tree import TreeNode
 
-from mica.crystals import Crystal, Level
 from mica.errors import MicaError, StoreError
-from mica.inject.lines import counted, local, one_line
+from mica.format.lines import counted, local, one_line
+from mica.format.tree import Branch, forest
 from mica.memory import Memory
-from mica.model import CRYSTAL, MARK, RETRACTED, EventId, EventQuery, Mark, utc_now
-from mica.select.hierarchy import Branch, forest
-from mica.select.rank import Hit
-from mica.tui import shelf as shelves
-from mica.tui.shelf import Shelf
+from mica.model.crystal import Crystal, Level
+from mica.model.event import CRYSTAL, MARK, RETRACTED, EventId, EventQuery, Mark, utc_now
+from mica.search.ranker import Hit
+from mica.tui import contents as shelves
+from mica.tui.contents import Shelf
 
 Source = Crystal | Mark
 

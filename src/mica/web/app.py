@@ -18,13 +18,13 @@ from mica.errors import MicaError
 from mica.web import streams
 from mica.web.access import TOKEN, Access, Guard
 from mica.web.api import server, store
-from mica.web.asking import Using
-from mica.web.house import House
-from mica.web.live import Tails
+from mica.web.memory_pool import House
 from mica.web.metrics import Durations, Uses, metrics
 from mica.web.pages import routes as pages
 from mica.web.pages.refusals import Refusals
 from mica.web.problems import answered, of_error, problem
+from mica.web.request_memory import Using
+from mica.web.tail import Tails
 from mica.web.tokens import LAST_DAYS
 
 

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mica.memory import Memory
-from mica.model import EventId, EventQuery, utc_now
+from mica.model.event import EventId, EventQuery, utc_now
+from mica.model.trail import USED, Trail
 from mica.settings import TrailSettings
-from mica.trails import USED, Trail
 from mica.web.access import Access
-from mica.web.asking import house_of, memory_of, space_of
-from mica.web.live import Tails
-from mica.web.views.kept import last_purge
+from mica.web.request_memory import house_of, memory_of, space_of
+from mica.web.tail import Tails
+from mica.web.views.cache import last_purge
 from mica.web.views.trails import warnings
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from mica.inject.documents import EVENTS
+from mica.format.documents import EVENTS
 from mica.web.operations import JSON, Nothing, Operation, is_list
 from mica.web.problems import MEDIA_TYPE, Problem
 

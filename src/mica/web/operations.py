@@ -18,8 +18,8 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mica.web.asking import memory_of
 from mica.web.problems import answered, problem
+from mica.web.request_memory import memory_of
 
 Method: TypeAlias = Literal["GET", "POST"]
 Does = TypeVar("Does", bound=Callable[..., Awaitable[object]])

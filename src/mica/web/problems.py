@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from mica import errors
 from mica.errors import MicaError
-from mica.store.wire import PROBLEMS
+from mica.store.remote.wire import PROBLEMS
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -13,25 +13,17 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from mica.crystals import Level, crystal_of
 from mica.errors import InvalidInput, MicaError
-from mica.inject.documents import (
-    EVENTS,
-    QUIET,
-    Fields,
-    crystal_document,
-    event_document,
-    event_line,
-    server_sent,
-)
+from mica.format.documents import EVENTS, QUIET, Fields, crystal_document, event_document, event_line, server_sent
 from mica.memory import Memory
-from mica.model import CRYSTAL, Event, EventQuery
+from mica.model.crystal import Level, crystal_of
+from mica.model.event import CRYSTAL, Event, EventQuery
 from mica.web.api.events import ResolveAsked
-from mica.web.api.shapes import Position, Which
-from mica.web.asking import memory_of
-from mica.web.live import Tails, Wrap
+from mica.web.api.fields import Position, Which
 from mica.web.operations import Operation, asked_of
 from mica.web.problems import Problem, answered, of_error, problem
+from mica.web.request_memory import memory_of
+from mica.web.tail import Tails, Wrap
 
 RETRY_MS = 1_000  # after which a browser connects again
 SUBSCRIPTIONS_MAX = 50  # of one WebSocket

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from mica.errors import InvalidInput
-from mica.model import Clock, utc_now
+from mica.model.event import Clock, utc_now
 
 FILE = "tokens.json"
 PREFIX = "mica_"

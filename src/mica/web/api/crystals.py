@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from mica.crystals import Crystal, Level, Waiting
-from mica.inject.documents import crystal_document
+from mica.format.documents import crystal_document
 from mica.memory import Memory
+from mica.model.crystal import Crystal, Level, Waiting
+from mica.model.teaching import Teaching
 from mica.settings import DigestKind
-from mica.store.scheduling import Ran
-from mica.teachings import Teaching
-from mica.web.api.shapes import CrystalOut, Limit, Moment, Name, Reference, Words
+from mica.upkeep.schedule import Ran
+from mica.web.api.fields import CrystalOut, Limit, Moment, Name, Reference, Words
 from mica.web.operations import API
 
 Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]

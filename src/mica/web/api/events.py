@@ -6,10 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from mica.inject.documents import event_document, event_documents
+from mica.events.chains import Difference, compare
+from mica.format.documents import event_document, event_documents
 from mica.memory import Memory
-from mica.select.chains import Difference, compare
-from mica.web.api.shapes import Chosen, EventOut, Limit, Position, Reference, Which
+from mica.web.api.fields import Chosen, EventOut, Limit, Position, Reference, Which
 from mica.web.operations import API
 
 

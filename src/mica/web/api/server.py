@@ -13,10 +13,14 @@ from starlette.routing import Route
 from mica.errors import AccessDenied
 from mica.web import streams
 from mica.web.access import TOKEN, Access
-from mica.web.api import briefing, crystals, events, gathering, keeping, observing, trails
-from mica.web.asking import house_of
+from mica.web.api import briefs as briefing
+from mica.web.api import crystals, events, trails
+from mica.web.api import records as observing
+from mica.web.api import sources as gathering
+from mica.web.api import upkeep as keeping
 from mica.web.openapi import described
 from mica.web.operations import API, Nothing, Operation, document
+from mica.web.request_memory import house_of
 from mica.web.tokens import Token
 
 DECLARING = (observing, events, crystals, trails, briefing, gathering, keeping)  # the modules whose verbs are routes

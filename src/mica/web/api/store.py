@@ -8,9 +8,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mica.memory import Memory
-from mica.store.wire import GENERATION, MEDIA_TYPE, PATH, About, verbs
-from mica.web.asking import memory_of
+from mica.store.remote.wire import GENERATION, MEDIA_TYPE, PATH, About, verbs
 from mica.web.problems import answered, problem
+from mica.web.request_memory import memory_of
 
 
 class Opened(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

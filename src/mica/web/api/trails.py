@@ -7,17 +7,17 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from mica.crystallize.evolving import Stats
-from mica.crystallize.following import LeftOut
 from mica.errors import InvalidInput
-from mica.inject.documents import choice_document, trail_document
-from mica.inject.trails import LOADED_TOKENS
+from mica.format.documents import choice_document, trail_document
 from mica.memory import Memory
-from mica.model import EventId, utc_now
-from mica.observe.reported import Reported
-from mica.trails import PREFIX, State
-from mica.walks import Outcome, Step
-from mica.web.api.shapes import Limit, Name, Words
+from mica.model.event import EventId, utc_now
+from mica.model.trail import PREFIX, State
+from mica.model.walk import Outcome, Step
+from mica.navigation.anchors.followed import LeftOut
+from mica.navigation.trails.evolution import Stats
+from mica.navigation.trails.library import LOADED_TOKENS
+from mica.navigation.walk_reports import Reported
+from mica.web.api.fields import Limit, Name, Words
 from mica.web.operations import API
 
 BY_HAND = EventId("by-hand")  # of a step that no event has recorded

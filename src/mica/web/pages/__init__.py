@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.routing import BaseRoute, Mount
 
 from mica.web.pages import briefs, crystals, events, health, sources, today, trails
-from mica.web.pages.rendering import FOLDER, Static
+from mica.web.pages.templates import FOLDER, Static
 
 MODULES = (today, crystals, trails, events, sources, briefs, health)
 

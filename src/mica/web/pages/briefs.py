@@ -7,9 +7,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mica.errors import UnknownEvent
-from mica.web.asking import memory_of
-from mica.web.pages.counting import counting_of, helped_of, worth_of
-from mica.web.pages.rendering import form, page, render, said
+from mica.web.pages.counts import counting_of, helped_of, worth_of
+from mica.web.pages.templates import form, page, render, said
+from mica.web.request_memory import memory_of
 from mica.web.views import briefs as view
 
 

@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mica.inject.lines import counted
-from mica.web.asking import memory_of
-from mica.web.pages.counting import preview_of
-from mica.web.pages.rendering import form, page, render, said
+from mica.format.lines import counted
+from mica.web.pages.counts import preview_of
+from mica.web.pages.templates import form, page, render, said
+from mica.web.request_memory import memory_of
 from mica.web.views import crystals as view
 
 

@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mica.inject.documents import BUNDLES, chosen, event_document
-from mica.model import EventId
-from mica.web.asking import memory_of
-from mica.web.pages.rendering import page, render
+from mica.format.documents import BUNDLES, chosen, event_document
+from mica.model.event import EventId
+from mica.web.pages.templates import page, render
+from mica.web.request_memory import memory_of
 from mica.web.views import events as view
 
 DIGITS_MAX = 15  # of a position: a log has no more events

@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mica.inject.lines import counted
-from mica.model import utc_now
-from mica.web.asking import memory_of
-from mica.web.pages.counting import uncovered_of
-from mica.web.pages.rendering import page, render, said
+from mica.format.lines import counted
+from mica.model.event import utc_now
+from mica.web.pages.counts import uncovered_of
+from mica.web.pages.templates import page, render, said
+from mica.web.request_memory import memory_of
 from mica.web.views import health as view
 
 

@@ -6,7 +6,7 @@ import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mica.web.pages.rendering import templates
+from mica.web.pages.templates import templates
 from mica.web.problems import MEDIA_TYPE, Problem
 
 TITLES = {401: "Come in by a link", 403: "Not for this browser", 404: "Nothing is here"}

@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mica.model import utc_now
-from mica.web.asking import memory_of
-from mica.web.pages.rendering import page, render
+from mica.model.event import utc_now
+from mica.web.pages.templates import page, render
+from mica.web.request_memory import memory_of
 from mica.web.views import sources as view
 
 

@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mica.model import utc_now
-from mica.select.reporting import Period
-from mica.web.asking import memory_of
-from mica.web.pages.counting import patterns_of, worth_of
-from mica.web.pages.rendering import page, render
+from mica.model.event import utc_now
+from mica.navigation.report import Period
+from mica.web.pages.counts import patterns_of, worth_of
+from mica.web.pages.templates import page, render
+from mica.web.request_memory import memory_of
 from mica.web.views import today as view
 
 

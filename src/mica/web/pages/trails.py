@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mica.model import utc_now
-from mica.web.asking import house_of, memory_of
-from mica.web.pages.counting import counting_of, map_of, patterns_of
-from mica.web.pages.rendering import form, page, render, said
+from mica.model.event import utc_now
+from mica.web.pages.counts import counting_of, map_of, patterns_of
+from mica.web.pages.templates import form, page, render, said
+from mica.web.request_memory import house_of, memory_of
 from mica.web.views import trails as view
 
 

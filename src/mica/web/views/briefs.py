@@ -8,15 +8,15 @@ from datetime import datetime
 
 import msgspec
 
-from mica.inject.receipts import BRIEF
-from mica.inject.why import Why
+from mica.brief.quality import WEEK, WEEKS, Quality, quality
+from mica.brief.receipts import BRIEF
+from mica.brief.why import Why
 from mica.memory import Memory
-from mica.model import CRYSTAL, MICROSECOND, Event, EventId, EventQuery
-from mica.select.fragments import GATHERED
-from mica.select.quality import WEEK, WEEKS, Quality, quality
-from mica.teachings import PROMOTED
-from mica.trails import CRYSTALLIZED
-from mica.walks import WALKED
+from mica.model.event import CRYSTAL, MICROSECOND, Event, EventId, EventQuery
+from mica.model.teaching import PROMOTED
+from mica.model.trail import CRYSTALLIZED
+from mica.model.walk import WALKED
+from mica.sources.protocol import GATHERED
 
 LISTED = 40
 EVENTS_READ = 40_000  # the latest: some seconds at the most

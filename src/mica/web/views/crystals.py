@@ -7,12 +7,12 @@ from datetime import datetime
 
 import msgspec
 
-from mica.crystals import LEVELS, Crystal, Level
+from mica.events.references import REFERENCES_MAX
+from mica.format.tree import forest
 from mica.memory import Memory
-from mica.model import MARK, MICROSECOND, Event, EventId, EventQuery, Mark, mark_of
-from mica.select.finding import CrystalHit
-from mica.select.hierarchy import forest
-from mica.select.references import REFERENCES_MAX
+from mica.model.crystal import LEVELS, Crystal, Level
+from mica.model.event import MARK, MICROSECOND, Event, EventId, EventQuery, Mark, mark_of
+from mica.search.search import CrystalHit
 
 LISTED: dict[Level, int] = {"epoch": 20, "week": 40, "day": 60, "session": 80}  # the latest of each that are looked at
 HITS_MAX = 25

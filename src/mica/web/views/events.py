@@ -7,13 +7,13 @@ from datetime import datetime
 
 import msgspec
 
-from mica.crystals import crystal_of
-from mica.inject.documents import BUNDLES, Document, chosen, event_document
-from mica.inject.switching import SWITCHED
+from mica.brief.switch import SWITCHED
+from mica.format.documents import BUNDLES, Document, chosen, event_document
+from mica.format.tree import in_tree_order
 from mica.memory import Memory
-from mica.model import CRYSTAL, MICROSECOND, Event, EventId, EventQuery, is_tombstone
-from mica.select.hierarchy import in_tree_order
-from mica.walks import ANSWER
+from mica.model.crystal import crystal_of
+from mica.model.event import CRYSTAL, MICROSECOND, Event, EventId, EventQuery, is_tombstone
+from mica.model.walk import ANSWER
 
 ROWS_MAX = 100
 BEHIND_MAX = 300  # positions that a tail looks back when it was away: a screen or two, whatever happened meanwhile

@@ -10,9 +10,9 @@ from importlib.metadata import version
 
 import msgspec
 
-from mica.crystals import Waiting
 from mica.memory import Memory
-from mica.model import Event, EventQuery, Work
+from mica.model.crystal import Waiting
+from mica.model.event import Event, EventQuery, Work
 from mica.store.protocol import Sizes
 
 LATELY = timedelta(days=7)

@@ -6,13 +6,13 @@ from datetime import datetime
 
 import msgspec
 
-from mica.inject.gathered import Defragged
-from mica.inject.receipts import BRIEF
+from mica.brief.quality import Cost, Yield, quality
+from mica.brief.receipts import BRIEF
 from mica.memory import Memory
-from mica.model import Event, EventId, EventQuery
-from mica.select.fragments import GATHERED
-from mica.select.quality import Cost, Yield, quality
-from mica.select.sources.health import Health
+from mica.model.event import Event, EventId, EventQuery
+from mica.sources.account import Defragged
+from mica.sources.health import Health
+from mica.sources.protocol import GATHERED
 from mica.web.views.briefs import receipt_of
 
 BRIEFS_READ = 200  # the latest

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from mica.crystals import Crystal
-from mica.inject.lines import there
+from mica.events.activity import FileLine, SessionLine, overview
+from mica.events.sessions import OpenSession
+from mica.format.lines import there
 from mica.memory import Memory
-from mica.model import MARK, Brief, Event, EventQuery, Mark, mark_of
-from mica.select.overview import FileLine, SessionLine, overview
-from mica.select.sessions import OpenSession
+from mica.model.crystal import Crystal
+from mica.model.event import MARK, Brief, Event, EventQuery, Mark, mark_of
 
 DAY_EVENTS = 4_000  # the latest of a day that are looked at: more than a person reads about
 SESSIONS_MAX, FILES_MAX, CRYSTALS_MAX = 12, 8, 5

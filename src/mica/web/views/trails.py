@@ -11,11 +11,11 @@ from typing import Literal
 
 import msgspec
 
-from mica.inject.loading import loaded_trail
 from mica.memory import Memory
-from mica.model import EventQuery
+from mica.model.event import EventQuery
+from mica.model.trail import CREATED, CRYSTALLIZED, OFFERED, USED, Trail, passes, trust
+from mica.navigation.trails.loader import loaded_trail
 from mica.settings import TrailSettings
-from mica.trails import CREATED, CRYSTALLIZED, OFFERED, USED, Trail, passes, trust
 
 TOP = 10  # hot paths
 AGENTS_MAX, MATRIX_ROWS = 8, 12

@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from mica.events.sessions import open_sessions
 from mica.llm.prices import prices
 from mica.memory import Memory
-from mica.model import Event, EventQuery
-from mica.select.reporting import ARMS_SPAN, Period, Report, report
-from mica.select.sessions import open_sessions
-from mica.trails import CREATED, CRYSTALLIZED, USED, Trail, walked
-from mica.walks import WALKED, Walk, walks_of
+from mica.model.event import Event, EventQuery
+from mica.model.trail import CREATED, CRYSTALLIZED, USED, Trail, walked
+from mica.model.walk import WALKED, Walk, walks_of
+from mica.navigation.report import ARMS_SPAN, Period, Report, report
 
 REPORT_EVENTS = 40_000  # the latest of eight weeks that are read: some seconds at the most
 RECOGNISED_TASKS = 200  # the latest, of which it is asked whether a trail leads through their files

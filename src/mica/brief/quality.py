@@ -1,0 +1,293 @@
+"""Did it help? Five figures from receipts and outcomes, and what gathering cost. A pure function of events.
+
+Tasks of sessions that were told briefs stand beside tasks of sessions that were told none, because the space was
+switched off or the session held out. Sessions of both kinds are left out: answers to different inputs are never
+averaged. Beside every gain stands the share that was made worse, and where there is too little to tell, that is said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from statistics import fmean, median
+
+import msgspec
+
+from mica.clients.hook_events import BRIEFED
+from mica.model.event import CRYSTAL, Event, EventId
+from mica.model.teaching import PROMOTED
+from mica.model.trail import CRYSTALLIZED
+from mica.model.walk import Walk, walks_of
+from mica.navigation.bootstrap import SESSIONS_MIN, difference
+from mica.sources.protocol import GATHERED
+
+RECEIPT = "brief"  # the event that records a brief
+WEEKS = 8  # of the comparison
+TASKS_MIN = 30  # of each arm; fewer say nothing
+WEEK = timedelta(days=7)
+
+
+class Arm(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that were told briefs, or that were not."""
+
+    tasks: int = 0
+    judged: int = 0  # of those, with an outcome
+    succeeded: int = 0
+    sessions: int = 0  # of the judged ones
+
+    @property
+    def success(self) -> float | None:
+        return self.succeeded / self.judged if self.judged else None
+
+
+class Helped(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks with briefs beside tasks without (C-50), and the share that was worse (C-52)."""
+
+    on: Arm = Arm()
+    off: Arm = Arm()
+    mixed: int = 0  # tasks of sessions that had both
+    difference: float | None = None  # of the shares that succeeded; positive in favour of briefs
+    low: float | None = None  # of its 95 % interval
+    high: float | None = None
+    worse: float | None = None  # share of the tasks with briefs whose kind did better without
+    kinds: int = 0  # of tasks that both arms had
+
+    @property
+    def verdict(self) -> str:
+        if self.difference is None or self.low is None or self.high is None:
+            return (
+                f"{self.on.judged:,} tasks with briefs and {self.off.judged:,} without have an outcome: too few to say "
+                f"whether briefs help ({TASKS_MIN} of each are needed, of {SESSIONS_MIN} sessions)."
+            )
+        sure = "helped" if self.low > 0 else "harmed" if self.high < 0 else "made no difference that can be told"
+        worse = "" if self.worse is None else f"; worse for {self.worse:.0%} of the tasks"
+        return f"Briefs {sure}: {self.difference:+.1%} success ({self.low:+.1%} to {self.high:+.1%}){worse}."
+
+
+class Closing(msgspec.Struct, frozen=True, kw_only=True):
+    """How long it takes from an observation to its crystal, and from there to its first use (C-51); medians."""
+
+    crystals_used: int = 0
+    to_crystal_h: float | None = None
+    to_use_h: float | None = None
+
+
+class Yield(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sources contributed to something that was shown (C-53)."""
+
+    asked: int = 0
+    contributed: int = 0
+    never: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> float | None:
+        return self.contributed / self.asked if self.asked else None
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What gathering took, and what became of what was gathered (C-20)."""
+
+    gathers: int = 0
+    tokens: int = 0
+    milliseconds: float = 0.0
+    dollars: float = 0.0
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    coherence: float | None = None  # mean
+    answered: float | None = None  # share of the questions to sources that were answered, by kept replies too
+    cached: float | None = None  # share that kept replies answered
+    conflicts: int = 0
+    counts: dict[str, int] = {}  # junk, duplicates, loops and what else was not shown
+
+
+class Week(msgspec.Struct, frozen=True, kw_only=True):
+    """What passed its gate in a week (C-49), and what was told."""
+
+    begins: datetime
+    crystals: int = 0
+    teachings: int = 0
+    trails: int = 0
+    briefs: int = 0
+    gathers: int = 0
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether it helped, as far as that can be told."""
+
+    since: datetime
+    until: datetime
+    helped: Helped
+    closing: Closing
+    yielded: Yield
+    cost: Cost
+    weeks: tuple[Week, ...]
+
+
+def quality(events: Sequence[Event], *, since: datetime, until: datetime) -> Quality:
+    """The figures of these events, which come in order of time; those before `since` only explain later ones."""
+    within = [event for event in events if event.at >= since]
+    receipts = [event for event in within if event.name == RECEIPT]
+    gathers = [event for event in within if event.name == GATHERED]
+    return Quality(
+        since=since,
+        until=until,
+        helped=_helped(walks_of(within), [event for event in within if event.name in (RECEIPT, BRIEFED)]),
+        closing=_closing(events, receipts),
+        yielded=_yield(gathers, receipts),
+        cost=_cost(gathers),
+        weeks=_weeks(within, since=since, until=until),
+    )
+
+
+def _helped(walks: Iterable[Walk], briefs: Iterable[Event]) -> Helped:
+    told: dict[str, set[bool]] = defaultdict(set)
+    for event in briefs:
+        if event.context.session is not None and "as_of" not in event.data:
+            is_off = "held_out" if event.name == BRIEFED else "is_off"
+            told[event.context.session].add(event.data.get(is_off) is not True)
+    arms: dict[bool, list[Walk]] = {True: [], False: []}
+    mixed = 0
+    for walk in walks:
+        given = told.get(walk.session or "", set())
+        if len(given) == 1:
+            arms[next(iter(given))].append(walk)
+        mixed += len(given) > 1
+    on, off = (_arm(arms[each]) for each in (True, False))
+    helped = Helped(on=on, off=off, mixed=mixed)
+    if min(on.judged, off.judged) < TASKS_MIN:
+        return helped
+    ours, theirs = (
+        [(walk.session or "", float(walk.outcome == "success")) for walk in arms[each] if walk.outcome != "unknown"]
+        for each in (True, False)
+    )
+    interval = difference(ours, theirs)
+    if interval is None:
+        return helped
+    worse, kinds = _worse(arms[True], arms[False])
+    return msgspec.structs.replace(
+        helped,
+        difference=fmean(value for _, value in ours) - fmean(value for _, value in theirs),
+        low=interval[0],
+        high=interval[1],
+        worse=worse,
+        kinds=kinds,
+    )
+
+
+def _arm(walks: Sequence[Walk]) -> Arm:
+    judged = [walk for walk in walks if walk.outcome != "unknown"]
+    return Arm(
+        tasks=len(walks),
+        judged=len(judged),
+        succeeded=sum(walk.outcome == "success" for walk in judged),
+        sessions=len({walk.session for walk in judged}),
+    )
+
+
+def _worse(ours: Iterable[Walk], theirs: Iterable[Walk]) -> tuple[float | None, int]:
+    """Of the tasks with briefs whose kind was also done without: the share of those that did better without."""
+    kinds: dict[str, tuple[list[bool], list[bool]]] = defaultdict(lambda: ([], []))
+    for place, walks in enumerate((ours, theirs)):
+        for walk in walks:
+            if walk.outcome != "unknown":
+                kinds[walk.task or ""][place].append(walk.outcome == "success")
+    both = [(own, other) for own, other in kinds.values() if own and other]
+    total = sum(len(own) for own, _ in both)
+    worse = sum(len(own) for own, other in both if fmean(own) < fmean(other))
+    return (worse / total if total else None), len(both)
+
+
+def _closing(events: Iterable[Event], receipts: Iterable[Event]) -> Closing:
+    at = {event.id: event.at for event in events}
+    used: dict[EventId, tuple[datetime, list[EventId]]] = {}
+    for event in receipts:
+        for passage in _listed(event.data.get("passages")):
+            sources = [EventId(each) for each in _texts(passage.get("sources"))]
+            if passage.get("source") in ("crystals", "teachings") and sources:
+                used.setdefault(sources[0], (event.at, sources[1:]))
+    to_use = [(when - at[crystal]).total_seconds() / 3600 for crystal, (when, _) in used.items() if crystal in at]
+    to_crystal = [
+        (at[crystal] - at[mark]).total_seconds() / 3600
+        for crystal, (_, marks) in used.items()
+        for mark in marks
+        if crystal in at and mark in at
+    ]
+    return Closing(
+        crystals_used=len(used),
+        to_crystal_h=median(to_crystal) if to_crystal else None,
+        to_use_h=median(to_use) if to_use else None,
+    )
+
+
+def _yield(gathers: Iterable[Event], receipts: Iterable[Event]) -> Yield:
+    asked: set[str] = set()
+    contributed: set[str] = set()
+    for event in gathers:
+        asked.update(_texts(event.data.get("asked")))
+        for fragment in _listed(event.data.get("fragments")):
+            contributed.update(each[0] for each in _pairs(fragment.get("origins")))
+    for event in receipts:
+        for passage in _listed(event.data.get("passages")):
+            if isinstance(source := passage.get("source"), str):
+                contributed.add(source)
+                asked.add(source)
+    return Yield(asked=len(asked), contributed=len(asked & contributed), never=tuple(sorted(asked - contributed)))
+
+
+def _cost(gathers: Sequence[Event]) -> Cost:
+    told = [event.data for event in gathers]
+    took = sorted(_number(each.get("latency_ms")) for each in told)
+    asked = sum(len(_texts(each.get("asked"))) for each in told)
+    missing = sum(
+        len(set(_texts(each.get("asked"))) & {*(each.get("missing") or {})})  # type: ignore[misc]  # a mapping
+        for each in told
+        if isinstance(each.get("missing"), Mapping)
+    )
+    cached = sum(len(_texts(each.get("cached"))) for each in told)
+    shares = [_number(each["coherence"]) for each in told if each.get("coherence") is not None]
+    counts: Counter[str] = Counter()
+    for each in told:
+        if isinstance(found := each.get("counts"), Mapping):
+            counts.update({str(name): int(_number(number)) for name, number in found.items()})
+    return Cost(
+        gathers=len(told),
+        tokens=int(sum(_number(each.get("tokens")) for each in told)),
+        milliseconds=sum(took),
+        dollars=sum(_number(each.get("dollars")) for each in told),
+        p50_ms=median(took) if took else None,
+        p99_ms=took[min(len(took) - 1, int(len(took) * 0.99))] if took else None,
+        coherence=fmean(shares) if shares else None,
+        answered=1 - missing / asked if asked else None,
+        cached=cached / asked if asked else None,
+        conflicts=int(sum(_number(each.get("conflicts")) for each in told)),
+        counts=dict(sorted(counts.items())),
+    )
+
+
+def _weeks(events: Iterable[Event], *, since: datetime, until: datetime) -> tuple[Week, ...]:
+    names = {CRYSTAL: "crystals", PROMOTED: "teachings", CRYSTALLIZED: "trails", RECEIPT: "briefs", GATHERED: "gathers"}
+    counted: dict[int, Counter[str]] = defaultdict(Counter)
+    count = -(-(until - since) // WEEK)
+    for event in events:
+        if event.name in names:
+            counted[min(count - 1, (event.at - since) // WEEK)][names[event.name]] += (
+                1  # what happens now is of this week
+            )
+    return tuple(Week(begins=since + number * WEEK, **counted[number]) for number in range(count))
+
+
+def _listed(value: object) -> list[dict[str, object]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _texts(value: object) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _pairs(value: object) -> list[list[str]]:
+    return [each for each in value if isinstance(each, list) and each] if isinstance(value, list) else []
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

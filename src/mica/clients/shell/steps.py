@@ -1,0 +1,505 @@
+"""What a shell command reads, searches, lists and edits.
+
+Coding agents navigate through their shell tool: `sed -n '10,40p' F` is a read of F. A command is cut into
+tokens and pipelines, and each pipeline is played through a table of programs. Reads flow from left to right:
+a program with operands starts a stream of lines, a filter without operands narrows it, an unknown one
+swallows it. Where understanding ends (a loop, a condition, `$(…)`), what stands before still counts and what
+follows does not.
+"""
+
+import posixpath
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeGuard
+
+import msgspec
+
+from mica.clients.shell.output import Search, clip, hits, joined, printed
+from mica.clients.shell.parser import DIGITS, STOP, ParseError, Token, tokens_of
+from mica.clients.shell.shown_lines import (
+    ALL,
+    RANGES_MAX,
+    Operation,
+    ShellStep,
+    Take,
+    awk_lines,
+    blur,
+    bottom,
+    option_lines,
+    perl_lines,
+    sed_lines,
+    select_all,
+    top,
+)
+
+COMMAND_CHARS_MAX = 65_536  # agents navigate in a few hundred; longer ones carry a program or a whole file
+NESTING_MAX = 8  # bash -c inside bash -c; agents use one
+
+
+def _length_unknown(_path: str) -> int | None:
+    return None
+
+
+def steps(
+    command: str,
+    *,
+    output: str | None = None,
+    ok: bool = True,
+    lines_of: Callable[[str], int | None] = _length_unknown,
+) -> list[ShellStep]:
+    """The navigation a command performs, in order; empty when there is none or it cannot be understood.
+
+    `output` is what was printed, without any notice the client put in place of a cut: it bounds the ranges
+    and names the hits of a search. `lines_of` gives the length of a file where it is known, by the path as
+    the steps give it. Raises nothing of its own and takes time linear in command and output.
+    """
+    if len(command) > COMMAND_CHARS_MAX:
+        return []
+    shell = _Shell(lines_of)
+    try:
+        events = shell.play(command)
+    except ParseError:
+        return []
+    lines = None if output is None else printed(output, complaints=_COMPLAINTS)
+    if not ok and not lines:  # it failed, and nothing says that anything was seen; it may still have written
+        return [step for step in _settled(events) if step.operation == "edit"]
+    if lines is None:
+        return _settled(events)
+    alone = shell.voices == 1
+    reads = iter(clip([event for event in events if _is_read(event)], printed=len(lines), alone=alone))
+    found: list[ShellStep] = []
+    for event in events:
+        if isinstance(event, Search):
+            found += hits(event, lines, alone=alone)
+        else:
+            found += next(reads) if event.operation == "read" else [event]
+    return found
+
+
+# -- Playing a command -----------------------------------------------------------------------------------
+
+_Event = ShellStep | Search
+_Stdin = list[ShellStep] | None  # None: nothing flows in, this program begins the pipeline
+
+
+@dataclass
+class _Command:
+    words: list[Token] = field(default_factory=list)
+    sources: list[Token] | None = None  # < F; empty for here-documents
+    targets: list[Token] = field(default_factory=list)  # > F
+    hidden: bool = False  # the output goes elsewhere, nobody sees it
+
+    def redirect(self, operator: str, target: Token) -> None:
+        kind = operator.lstrip(DIGITS)
+        if kind.startswith("<"):
+            self.sources = [target] if kind == "<" else []
+        elif kind != ">&" or not (target.text.isdigit() or target.text == "-"):
+            self.hidden = self.hidden or operator[0] in "1&>"
+            self.targets += [] if target.text.startswith("/dev/") else [target]
+
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_WRAPPERS = {  # with the options that take a value; `command -v cat` only asks where cat is
+    "command": "vV",
+    "env": "uC",
+    "nice": "n",
+    "nohup": "",
+    "sudo": "ughpC",
+    "time": "",
+    "timeout": "ks",
+}
+_COMPOUND = ("for", "while", "until", "if", "case", "select", "function", "[[")
+_SHELLS = ("bash", "sh", "zsh", "dash")
+_SILENT = ("", "cd", "pushd", "popd", "export", "set", *_SHELLS)  # a shell is silent, its script is not
+_KEEP_HITS = ("head", "tail", "sort", "uniq", "cat", "less", "more", "tee", "sed", "grep", "rg")
+
+
+class _Shell:
+    """Follows commands without running them."""
+
+    def __init__(self, lines_of: Callable[[str], int | None]) -> None:
+        self.lines_of = lines_of
+        self.directory: str | None = ""  # seen from where the command started; None: no longer known
+        self.voices = 0  # pipelines that may have printed something
+        self.nesting = 0
+
+    def play(self, text: str) -> list[_Event]:
+        events: list[_Event] = []
+        outside: list[str | None] = []  # directories to return to after ( … )
+        pipeline = [_Command()]
+        joint, navigated = "", False  # the operator before this pipeline; whether its list did anything yet
+        tokens = iter([*tokens_of(text), Token(";", operator=True)])
+        for token in tokens:
+            command, operator = pipeline[-1], token.text
+            if not token.operator:
+                command.words.append(token)
+            elif token is STOP or (operator == "(" and command.words) or _compound(command):
+                self.voices += 1
+                break
+            elif "<" in operator or ">" in operator:
+                target = next(tokens)
+                if target.operator:
+                    raise ParseError
+                command.redirect(operator, target)
+            elif operator in ("|", "|&"):
+                pipeline.append(_Command())
+            elif operator == "\n" and not command.words and (len(pipeline) > 1 or joint in ("&&", "||")):
+                continue  # the line goes on
+            else:
+                if joint != "||" or not navigated:  # of A || B one ran; A is the likelier
+                    directory, new = self.directory, self._pipeline(pipeline)
+                    events += new
+                    navigated = navigated or bool(new) or self.directory != directory
+                if operator == "(":
+                    outside.append(self.directory)
+                elif operator == ")" and outside:
+                    self.directory = outside.pop()
+                pipeline, joint = [_Command()], operator
+                navigated = navigated and operator in ("&&", "||")
+        return events
+
+    def _pipeline(self, commands: Sequence[_Command]) -> list[_Event]:
+        directory = self.directory
+        stream: list[_Event] = []
+        for index, command in enumerate(commands):
+            stream = self._command(command, stream, piped=index > 0)
+            if len(commands) > 1:
+                self.directory = directory  # each program of a pipeline has its own
+        self.voices += _program(_unwrap(commands[-1].words)) not in _SILENT
+        return stream
+
+    def _command(self, command: _Command, stream: Sequence[_Event], *, piped: bool) -> list[_Event]:
+        """What has happened, and what flows on, after one more program of a pipeline."""
+        words = _unwrap(command.words)
+        program = _program(words)
+        stdin = [event for event in stream if _is_read(event)] if piped else None
+        if command.sources is not None:
+            stdin = self.files(command.sources, []) if command.sources else []
+        known = _PROGRAMS.get(program)
+        new = known(self, words[1:], stdin) if known else []
+        past: Sequence[_Event] = [event for event in stream if not _is_read(event)]
+        if program not in _KEEP_HITS:
+            past = _settled(past)
+        if command.hidden:
+            new = [step for step in _settled(new) if step.operation != "read"]
+        return [*past, *new, *self.steps_at("edit", command.targets)]
+
+    def path(self, word: Token) -> str | None:
+        """The path seen from where the command started; None when only the shell could tell."""
+        if not word.literal or not word.text:
+            return None
+        if word.text.startswith(("/", "~")):
+            return joined("", word.text)
+        return None if self.directory is None else joined(self.directory, word.text)
+
+    def steps_at(self, operation: Operation, words: Iterable[Token]) -> list[ShellStep]:
+        paths = [self.path(word) for word in words]
+        return [ShellStep(operation=operation, path=path) for path in paths if path is not None]
+
+    def files(self, operands: Sequence[Token], stdin: _Stdin) -> list[ShellStep]:
+        """Reads of the whole files named, or what flows in when none is."""
+        reads: list[ShellStep] = []
+        for word in operands or [Token("-")]:
+            if word.text == "-":
+                reads += stdin or ()
+            elif (path := self.path(word)) is not None:
+                length = self.lines_of(path)
+                reads.append(ShellStep(operation="read", path=path, start_line=1, end_line=length))
+        return reads
+
+
+def _is_read(event: _Event) -> TypeGuard[ShellStep]:
+    return isinstance(event, ShellStep) and event.operation == "read"
+
+
+def _settled(events: Iterable[_Event]) -> list[ShellStep]:
+    """Searches as the places they looked in, where no output can say what they found."""
+    return [step for event in events for step in (event.places if isinstance(event, Search) else [event])]
+
+
+def _compound(command: _Command) -> bool:
+    return any(word.text in _COMPOUND for word in _unwrap(command.words)[:1])
+
+
+def _program(words: Sequence[Token]) -> str:
+    return posixpath.basename(words[0].text) if words else ""
+
+
+def _unwrap(words: list[Token]) -> list[Token]:
+    """The command without what merely stands before it: `VAR=x`, `time`, `sudo -u me`."""
+    while words:
+        program = _program(words)
+        if program in _WRAPPERS:
+            words = _options(words[1:], valued=_WRAPPERS[program], permute=False)[1]
+            words = words[1:] if program == "timeout" else words
+        elif words[0].text in ("!", "{") or _ASSIGNMENT.match(words[0].text):
+            words = words[1:]
+        else:
+            break
+    return words
+
+
+def _options(
+    words: Iterable[Token],
+    *,
+    valued: str = "",  # letters that take a value
+    attached: str = "",  # letters whose value, if any, is the rest of the word
+    long: Collection[str] = (),  # names that take a value
+    permute: bool = True,
+) -> tuple[dict[str, list[str]], list[Token]]:
+    """Options with their values, and operands. `-20` is the option "#"; an unknown option has no value."""
+    options: dict[str, list[str]] = {}
+    operands: list[Token] = []
+    rest = iter(words)
+    for word in rest:
+        text = word.text
+        if text == "--":
+            operands.extend(rest)
+        elif text == "-" or not text.startswith("-"):
+            operands += [word] if permute else [word, *rest]
+        elif text.startswith("--"):
+            name, equals, value = text[2:].partition("=")
+            if name in long and not equals:
+                value = next(rest, Token("")).text
+            options.setdefault(name, []).append(value)
+        elif text[1:].isdigit():
+            options.setdefault("#", []).append(text[1:])
+        else:
+            for index, letter in enumerate(text[1:], start=2):
+                takes = letter in valued or letter in attached
+                value = text[index:] if takes else ""
+                if letter in valued and not value:
+                    value = next(rest, Token("")).text
+                options.setdefault(letter, []).append(value)
+                if takes:
+                    break
+    return options, operands
+
+
+# -- Programs: from operands and what flows in to what happens and flows out -----------------------------
+
+
+def _whole(shell: _Shell, words: list[Token], stdin: _Stdin, *, valued: str = "") -> Sequence[_Event]:
+    return shell.files(_options(words, valued=valued)[1], stdin)
+
+
+def _part(shell: _Shell, words: list[Token], stdin: _Stdin, *, take: Take) -> Sequence[_Event]:
+    """`head` and `tail`: a part of each file, or of all that flows in."""
+    options, operands = _options(words, valued="nc", long=("lines", "bytes"))
+    reads = shell.files(operands, stdin)
+    if "c" in options or "bytes" in options:
+        return blur(reads)
+    count = [*options.get("#", []), *options.get("n", []), *options.get("lines", []), "10"][0]
+    streams = [[read] for read in reads] if operands else [reads]
+    return [read for stream in streams if stream for read in take(stream, count)]
+
+
+def _sed(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+    options, operands = _options(words, valued="efl", attached="i", long=("expression", "file"))
+    in_place = "i" in options or "in-place" in options
+    if in_place and operands and not operands[0].text:  # BSD: sed -i '' SCRIPT F
+        operands = operands[1:]
+    scripts = options.get("e", []) + options.get("expression", [])
+    from_file = "f" in options or "file" in options
+    if not scripts and not from_file:
+        scripts, operands = [word.text for word in operands[:1]], operands[1:]
+    if in_place:
+        return shell.steps_at("edit", operands)
+    quiet = not options.keys().isdisjoint(("n", "quiet", "silent"))
+    lines = None if from_file else sed_lines("\n".join(scripts), quiet=quiet)
+    return select_all(shell.files(operands, stdin), lines)
+
+
+def _awk(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+    options, operands = _options(words, valued="Fvfi", permute=False)
+    if "f" in options or not operands:
+        return []
+    if "inplace" in options.get("i", []):
+        return shell.steps_at("edit", operands[1:])
+    return select_all(shell.files(operands[1:], stdin), awk_lines(operands[0].text))
+
+
+def _perl(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+    options, operands = _options(words, valued="eEIMm", attached="i0", permute=False)
+    if "e" not in options or options.keys().isdisjoint("np"):
+        return []
+    if "i" in options:
+        return shell.steps_at("edit", operands)
+    lines = perl_lines(options["e"][-1]) if "n" in options else ALL
+    return select_all(shell.files(operands, stdin), lines)
+
+
+def _bat(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+    long = ("line-range", "language", "style", "theme", "paging", "color", "highlight-line")
+    options, operands = _options(words, valued="rlH", long=long)
+    reads = shell.files(operands, stdin)
+    texts = (options.get("r", []) + options.get("line-range", []))[:RANGES_MAX] or [":"]
+    return [part for text in texts for read in reads for part in select_all([read], option_lines(text, ":"))]
+
+
+def _diff(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+    options, operands = _options(words, valued="UCxIW")
+    return [] if "r" in options else blur(shell.files(operands, stdin))
+
+
+def _shuffle(_shell: _Shell, _words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+    """A filter that prints what flows in, but not line by line in order."""
+    return blur(stdin or ())
+
+
+def _tee(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+    return [*(stdin or ()), *shell.steps_at("edit", _options(words)[1])]
+
+
+def _list(
+    shell: _Shell, words: list[Token], _stdin: _Stdin, *, valued: str = "", patterns: int = 0
+) -> Sequence[_Event]:
+    return shell.steps_at("list", _options(words, valued=valued)[1][patterns:] or [Token(".")])
+
+
+def _find(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
+    operands = [word for word in words if word.text not in ("-L", "-H", "-P")]
+    tests = (index for index, word in enumerate(operands) if word.text.startswith(("-", "(", "!")))
+    return shell.steps_at("list", operands[: next(tests, None)] or [Token(".")])
+
+
+def _cd(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
+    operands = _options(words)[1] or [Token("~")]
+    shell.directory = None if operands[0].text == "-" else shell.path(operands[0])
+    return []
+
+
+def _script(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
+    """`bash -lc '…'`."""
+    options, operands = _options(words, valued="oO", permute=False)
+    if "c" not in options or not operands or not operands[0].literal or shell.nesting == NESTING_MAX:
+        return []
+    directory = shell.directory
+    shell.nesting += 1
+    events = shell.play(operands[0].text)
+    shell.nesting -= 1
+    shell.directory = directory
+    return events
+
+
+_CONTEXT_LONG = ("context", "after-context", "before-context", "max-count", "regexp", "file", "color")
+_GREP_LONG = (*_CONTEXT_LONG, "include", "exclude", "exclude-dir")
+_RG_LONG = (*_CONTEXT_LONG, "glob", "iglob", "type", "type-not", "max-depth", "sort", "replace", "threads")
+_COUNTS = ("c", "count", "q", "quiet", "L", "files-without-match")
+
+
+def _grep(
+    shell: _Shell,
+    words: list[Token],
+    stdin: _Stdin,
+    *,
+    valued: str = "ABCmefdD",
+    long: Collection[str] = _GREP_LONG,
+    recursive: bool = False,
+    chosen: bool = False,  # by xargs: the files are not known
+) -> Sequence[_Event]:
+    options, operands = _options(words, valued=valued, long=long)
+    if "files" in options:  # rg --files
+        return shell.steps_at("list", operands or [Token(".")])
+    patterns = options.get("e", []) + options.get("regexp", [])
+    if not patterns and options.keys().isdisjoint(("f", "file")):
+        patterns, operands = [word.text for word in operands[:1]], operands[1:]
+        if not patterns:
+            return []
+    if (recursive or not options.keys().isdisjoint(("r", "R", "recursive"))) and stdin is None:
+        operands = operands or [Token(".")]
+    paths = [shell.path(word) for word in operands]
+    lines = [ShellStep(operation="read", path=path, start_line=1) for path in paths if path is not None]
+    if chosen or None in paths:
+        lines = []
+    elif not operands:
+        lines = stdin or []
+        if not lines:
+            return []
+    pattern = patterns[0] if patterns else None
+    places = [msgspec.structs.replace(read, operation="search", pattern=pattern) for read in blur(lines)]
+    search = Search(
+        places=list(dict.fromkeys(places)),
+        pattern=pattern,
+        directory=shell.directory,
+        lines=[] if [word.text for word in operands] == ["."] else lines,
+        names_only=not options.keys().isdisjoint(("l", "files-with-matches")),
+    )
+    return [search] if options.keys().isdisjoint(_COUNTS) else search.places
+
+
+_rg = partial(_grep, valued="ABCmefgtTjMrdE", long=_RG_LONG, recursive=True)
+
+
+def _xargs(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
+    """Nothing, but a search prints the names of its files."""
+    command = _options(words, valued="nILPdEas", permute=False)[1]
+    if _program(command) == "rg":
+        return _rg(shell, command[1:], None, chosen=True)
+    return _grep(shell, command[1:], None, chosen=True) if _program(command) == "grep" else []
+
+
+def _git(shell: _Shell, words: list[Token], stdin: _Stdin) -> Sequence[_Event]:
+    options, operands = _options(words, valued="Cc", permute=False)
+    known = _GIT.get(operands[0].text) if operands else None
+    directory = shell.directory
+    for text in options.get("C", []):
+        shell.directory = shell.path(Token(text, literal="$" not in text))
+    events = known(shell, operands[1:], stdin) if known else []
+    shell.directory = directory
+    return events
+
+
+def _git_show(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
+    reads: list[ShellStep] = []
+    for word in _options(words)[1]:
+        revision, _colon, name = word.text.partition(":")
+        # Git counts a path from the top of the repository, unless it begins with a dot.
+        path = shell.path(Token(name)) if name.startswith(("./", "../")) else joined("", name)
+        if word.literal and name and not name.endswith("/") and path is not None:
+            reads.append(ShellStep(operation="read", path=path, start_line=1, revision=revision or ":0"))
+    return reads
+
+
+def _git_blame(shell: _Shell, words: list[Token], _stdin: _Stdin) -> Sequence[_Event]:
+    options, operands = _options(words, valued="LS")
+    reads = shell.files(operands[-1:], None)
+    if len(operands) > 1:  # the length we know is that of the working copy
+        reads = [msgspec.structs.replace(read, revision=operands[0].text, end_line=None) for read in reads]
+    return [read for text in options.get("L", [","]) for read in select_all(reads, option_lines(text, ","))]
+
+
+_Program = Callable[[_Shell, list[Token], _Stdin], Sequence[_Event]]
+_GIT: dict[str, _Program] = {
+    "blame": _git_blame,
+    "grep": partial(_grep, recursive=True),
+    "ls-files": _list,
+    "show": _git_show,
+}
+_PROGRAMS: dict[str, _Program] = {
+    **dict.fromkeys(("cat", "less", "more"), _whole),
+    **dict.fromkeys(("awk", "gawk", "mawk"), _awk),
+    **dict.fromkeys(("bat", "batcat"), _bat),
+    **dict.fromkeys(("cd", "pushd"), _cd),
+    **dict.fromkeys(("grep", "egrep", "fgrep"), _grep),
+    **dict.fromkeys(("sort", "uniq", "tac", "xxd", "od", "hexdump", "column", "fold", "jq"), _shuffle),
+    **dict.fromkeys(_SHELLS, _script),
+    "cut": partial(_whole, valued="dfcb"),
+    "diff": _diff,
+    "fd": partial(_list, valued="etEdcSjxX", patterns=1),
+    "find": _find,
+    "git": _git,
+    "head": partial(_part, take=top),
+    "ls": partial(_list, valued="IwT"),
+    "nl": partial(_whole, valued="bnwsvifhdl"),
+    "perl": _perl,
+    "rg": _rg,
+    "sed": _sed,
+    "tail": partial(_part, take=bottom),
+    "tee": _tee,
+    "tree": partial(_list, valued="LIPo"),
+    "xargs": _xargs,
+}
+_COMPLAINTS = tuple(f"{program}: " for program in (*_PROGRAMS, "/bin/bash", "/bin/sh", "fatal"))

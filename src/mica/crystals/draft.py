@@ -1,0 +1,225 @@
+"""From what is to be closed to a crystal: the sources as a digest wants them, and its answer as a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from operator import add
+from typing import NamedTuple
+
+import msgspec
+
+from mica.crystals.digest import Digest, Source
+from mica.crystals.digest import Statement as Said
+from mica.crystals.mood import blend, mood
+from mica.crystals.periods import Closing
+from mica.model.crystal import Crystal, Draft, Dropped, Mood, Statement, said_tokens
+from mica.model.event import EventId, Mark, Origin
+from mica.tokens import estimate
+
+MARKS_SHARE, CRYSTALS_SHARE = 0.10, 0.30  # of the tokens of the sources, for a crystal over them
+TOKENS_LEAST, TOKENS_MAX = 60, 400  # where a share is very small or very large
+STATED_MAX = 5  # principles of marks that a crystal repeats; more are no principles
+# How far a sentence that is quoted word for word can be trusted: as far as who said it.
+TRUST: dict[Origin, float] = {"user": 0.95, "agent": 0.9, "tool": 0.85, "imported": 0.8}
+
+
+class Material(msgspec.Struct, frozen=True, kw_only=True):
+    """What a digest is made of, and which marks each of its sources stands for."""
+
+    sources: tuple[Source, ...]
+    marks: dict[str, tuple[EventId, ...]]  # by the source's id
+    owners: dict[str, EventId]  # the mark or crystal that a source belongs to
+    tokens: int
+
+    def besides(self, known: Collection[EventId]) -> Material:
+        """The part of it that says something of other marks than these."""
+        fresh = [each for each in self.sources if not set(self.marks[each.id]) <= set(known)]
+        return Material(
+            sources=tuple(fresh),
+            marks={each.id: self.marks[each.id] for each in fresh},
+            owners={each.id: self.owners[each.id] for each in fresh},
+            tokens=sum(estimate(each.text) for each in fresh),
+        )
+
+    def quoted(self) -> Digest:
+        """The latest sources word for word, as far as a crystal of the least length has room."""
+        taken: list[Said] = []
+        left = TOKENS_LEAST
+        for source in reversed(self.sources):
+            if (left := left - estimate(source.text)) < 0:
+                break
+            taken.append(Said(source.text, (source.id,)))
+        return Digest(insight=tuple(reversed(taken)))
+
+    def budget(self, closing: Closing[Mark] | Closing[Crystal]) -> int:
+        """How long the crystal may be; always shorter than its sources."""
+        is_session = closing.level == "session"
+        share = MARKS_SHARE if is_session else CRYSTALS_SHARE
+        # Statements stay whole: each level over few of them may only leave one out, or the next would have none.
+        least = min(TOKENS_LEAST, self.tokens // 2 if is_session else self.tokens - 1)
+        return min(TOKENS_MAX, max(least, round(self.tokens * share)), self.tokens - 1)
+
+
+def material(sources: Sequence[Mark] | Sequence[Crystal]) -> Material:
+    """Marks by themselves; crystals by their statements, each with the weight of the marks behind it."""
+    found: list[Source] = []
+    marks: dict[str, tuple[EventId, ...]] = {}
+    owners: dict[str, EventId] = {}
+    tokens = 0
+    for source in sources:
+        if isinstance(source, Mark):
+            found.append(Source(id=source.id, text=source.text, tags=source.tags, at=source.at))
+            marks[source.id], owners[source.id] = (source.id,), source.id
+            tokens += estimate(source.text)
+            continue
+        tokens += source.tokens
+        share = source.marks / len(source.statements)
+        for number, statement in enumerate(source.statements):
+            identifier = f"{source.id}/{number}"
+            found.append(Source(id=identifier, text=statement.text, at=source.start_at, weight=max(1.0, share)))
+            marks[identifier], owners[identifier] = statement.sources, source.id
+    return Material(sources=tuple(found), marks=marks, owners=owners, tokens=tokens)
+
+
+def drafted(
+    closing: Closing[Mark] | Closing[Crystal], made_of: Material, digest: Digest, *, method: str
+) -> Draft | None:
+    """The crystal that a digest comes to; None when it says nothing, because nothing shorter could be said."""
+    parts = Parts(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
+    if not parts.insight or parts.tokens >= made_of.tokens:
+        return None
+    parts = parts.with_principles(stated(closing.sources), room_tokens=made_of.tokens)
+    return _draft(closing, made_of, digest, parts, method=method)
+
+
+def continued(
+    closing: Closing[Mark] | Closing[Crystal],
+    made_of: Material,
+    written: Sequence[Crystal],
+    digest: Digest,
+    *,
+    method: str,
+) -> Draft | None:
+    """What somebody wrote, word for word as far as it rests on what stands, and what a digest says of the rest.
+
+    None when nothing of it is left, or it would be longer than its sources.
+    """
+    beneath = frozenset[EventId]().union(*made_of.marks.values())
+    own = [
+        tuple(each for crystal in written for each in getattr(crystal, name) if beneath.issuperset(each.sources))
+        for name in ("insight", "significance", "principles")
+    ]
+    parts = Parts(*own)
+    if not parts.insight or parts.tokens >= made_of.tokens:
+        return None
+    new = Parts(*(_cited(part, made_of) for part in (digest.insight, digest.significance, digest.principles)))
+    longer = Parts(*map(add, parts, new))
+    parts = longer if longer.tokens < made_of.tokens else parts
+    parts = parts.with_principles(stated(closing.sources), room_tokens=made_of.tokens)
+    topics = dict.fromkeys([*(topic for crystal in written for topic in crystal.topics), *digest.topics])
+    draft = _draft(closing, made_of, msgspec.structs.replace(digest, topics=tuple(topics)), parts, method=method)
+    labels = [crystal.label for crystal in written if crystal.label is not None]
+    return msgspec.structs.replace(
+        draft,
+        confidence=min(crystal.confidence for crystal in written),
+        label=closing.label or next(iter(labels), None),
+        dropped=_still_dropped(draft, written),
+    )
+
+
+def _still_dropped(draft: Draft, written: Sequence[Crystal]) -> tuple[Dropped, ...]:
+    """What a draft drops, for the reasons that were given where some were."""
+    given = {each.id: each for crystal in written for each in crystal.dropped}
+    return tuple(given.get(each.id, each) for each in draft.dropped)
+
+
+class Parts(NamedTuple):
+    """What a crystal says."""
+
+    insight: tuple[Statement, ...]
+    significance: tuple[Statement, ...]
+    principles: tuple[Statement, ...]
+
+    @property
+    def tokens(self) -> int:
+        return said_tokens(self.insight + self.significance + self.principles)
+
+    def with_principles(self, stated: Sequence[Statement], *, room_tokens: int) -> Parts:
+        """With the principles that were stated, before those that were found, as long as it has fewer tokens."""
+        known = {statement.text for statement in (*self.insight, *self.significance, *self.principles)}
+        parts = self
+        for number, each in enumerate(each for each in stated if each.text not in known):
+            principles = (*parts.principles[:number], each, *parts.principles[number:])
+            longer = parts._replace(principles=principles)
+            if number >= STATED_MAX or longer.tokens >= room_tokens:
+                break
+            parts = longer
+        return parts
+
+
+def stated(sources: Sequence[Mark] | Sequence[Crystal]) -> list[Statement]:
+    """The principles that somebody stated with a mark, latest first, each with every mark that states it."""
+    by_text: dict[str, list[EventId]] = {}
+    for source in reversed(sources):
+        if isinstance(source, Mark):
+            for principle in source.principles:
+                by_text.setdefault(principle.strip(), []).append(source.id)
+    return [Statement(text, tuple(reversed(marks))) for text, marks in by_text.items() if text]
+
+
+def _draft(
+    closing: Closing[Mark] | Closing[Crystal], made_of: Material, digest: Digest, parts: Parts, *, method: str
+) -> Draft:
+    statements = parts.insight + parts.significance + parts.principles
+    cited = {each for statement in statements for each in statement.sources}
+    used = {made_of.owners[each] for each, behind in made_of.marks.items() if cited.intersection(behind)}
+    why: dict[EventId, Dropped] = {}
+    for each in digest.dropped:
+        owner = made_of.owners[each.id]
+        why.setdefault(owner, Dropped(owner, each.reason, made_of.owners.get(each.similar_to)))
+    sources: Sequence[Mark] | Sequence[Crystal] = closing.sources
+    return Draft(
+        level=closing.level,
+        period=closing.period,
+        insight=parts.insight,
+        significance=parts.significance,
+        principles=parts.principles,
+        topics=digest.topics,
+        mood=_mood(sources, made_of),
+        sources=tuple(source.id for source in sources),
+        start_at=min(source.at if isinstance(source, Mark) else source.start_at for source in sources),
+        end_at=max(source.at if isinstance(source, Mark) else source.end_at for source in sources),
+        tokens=parts.tokens,
+        source_tokens=made_of.tokens,
+        confidence=_confidence(sources, cited),
+        marks=sum(1 if isinstance(source, Mark) else source.marks for source in sources),
+        dropped=tuple(why.get(source.id, Dropped(source.id, "no room")) for source in sources if source.id not in used),
+        method=method,
+        revision=closing.revision,
+        supersedes=closing.superseded,
+        label=closing.label,
+    )
+
+
+def _cited(said: Sequence[Said], made_of: Material) -> tuple[Statement, ...]:
+    return tuple(
+        Statement(each.text, tuple(dict.fromkeys(mark for source in each.sources for mark in made_of.marks[source])))
+        for each in said
+    )
+
+
+def _mood(sources: Sequence[Mark] | Sequence[Crystal], made_of: Material) -> Mood:
+    crystals = [source for source in sources if isinstance(source, Crystal)]
+    if crystals:
+        return blend([(crystal.mood, max(1, crystal.marks)) for crystal in crystals])
+    return mood(made_of.sources)
+
+
+def _confidence(sources: Sequence[Mark] | Sequence[Crystal], cited: set[EventId]) -> float:
+    """How far what is said can be trusted, on average."""
+    trusted = [
+        TRUST.get(source.origin, 0.5) if isinstance(source, Mark) else source.confidence
+        for source in sources
+        if isinstance(source, Crystal) or source.id in cited
+    ]
+    return round(sum(trusted) / len(trusted), 3) if trusted else 0.5

@@ -1,0 +1,71 @@
+"""How a stretch of work felt: seven numbers, counted from words, tags and errors. Never asked of a model.
+
+A number is 0.5 until something moves it: marks that say nothing of success, failure, tests or commits leave
+brightness, texture, weight and warmth where they are. Words are looked for in English only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from mica.crystals.digest import Source
+from mica.model.crystal import NEUTRAL, Mood
+
+SWING, SHARE_SWING = 0.3, 0.4  # how far words of success or failure, and tests or commits, can move a number
+TEMPO_MARKS, SATURATION_MARKS, KINDS_MAX = 50, 30, 5  # so many marks, and kinds of marks, are as much as it gets
+
+_FAILED = re.compile(
+    r"(?<!\bno )(?<!\b0 )(?<!\bzero )(?<!\bwithout )\b(?:fail(?:s|ed|ing|ures?)?|errors?)\b", re.IGNORECASE
+)
+_PASSED = re.compile(
+    r"(?<!\bnot )(?<!\b0 )\b(?:pass(?:es|ed|ing)?|success(?:es|ful|fully)?|succeed(?:s|ed)?)\b", re.IGNORECASE
+)
+_FAILED_TAGS = frozenset({"error", "fail", "failed", "evidence:fail"})
+_PASSED_TAGS = frozenset({"pass", "passed", "success", "evidence:pass"})
+_TEST_TAGS = frozenset({"test", "tests", "evidence:test"})
+_COMMIT_TAGS = frozenset({"commit"})
+
+
+def mood(sources: Sequence[Source]) -> Mood:
+    """The mood of these marks; neutral where there are none."""
+    total = sum(source.weight for source in sources)
+    if total <= 0:
+        return Mood()
+
+    def share(tags: frozenset[str], words: re.Pattern[str] | None = None) -> float:
+        having = (each for each in sources if tags.intersection(each.tags) or (words and words.search(each.text)))
+        return sum(source.weight for source in having) / total
+
+    failed, passed = share(_FAILED_TAGS, _FAILED), share(_PASSED_TAGS, _PASSED)
+    kinds = {source.tags[0] for source in sources if source.tags}
+    return Mood(
+        warmth=_clamped(NEUTRAL + SHARE_SWING * share(_COMMIT_TAGS)),
+        weight=_clamped(NEUTRAL + SHARE_SWING * share(_TEST_TAGS)),
+        tempo=_clamped(total / TEMPO_MARKS),
+        texture=_clamped(NEUTRAL + SWING * failed),
+        brightness=_clamped(NEUTRAL + SWING * (passed - failed)),
+        saturation=_clamped(total / SATURATION_MARKS),
+        complexity=_clamped(len(kinds) / KINDS_MAX) if kinds else NEUTRAL,
+    )
+
+
+def blend(moods: Iterable[tuple[Mood, float]]) -> Mood:
+    """The mood of a level above: the mean of these, each weighed by the marks it stands for."""
+    given = [(each.parts, weight) for each, weight in moods if weight > 0]
+    total = sum(weight for _, weight in given)
+    if not given:
+        return Mood()
+    means = (sum(parts[number] * weight for parts, weight in given) / total for number in range(len(given[0][0])))
+    return Mood(**dict(zip(Mood.__struct_fields__, map(_clamped, means), strict=True)))
+
+
+def similarity(one: Mood, other: Mood) -> float:
+    """The cosine of two moods; 0 where one of them is nothing at all."""
+    lengths = math.hypot(*one.parts) * math.hypot(*other.parts)
+    return sum(a * b for a, b in zip(one.parts, other.parts, strict=True)) / lengths if lengths else 0.0
+
+
+def _clamped(value: float) -> float:
+    return min(1.0, max(0.0, value))

@@ -1,0 +1,290 @@
+"""Where we are: the current context and the event that new events descend from.
+
+One ContextVar holds an immutable chain of frames, one frame for each `with` block that is open. A frame belongs to one
+space, so that two memories in one task never see each other's context. Leaving a block removes its own frame, wherever
+it stands in the chain: blocks of interleaved generators may close in any order and restore nothing stale.
+
+A carrier takes the same value across a process or host boundary in three W3C fields: `traceparent`, `tracestate` (with
+the exact parent) and `baggage`. What arrives from outside is read tolerantly and never raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextvars import ContextVar, copy_context
+from hashlib import blake2b
+from time import monotonic
+from types import TracebackType
+from typing import ParamSpec, TypeVar, cast
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from mica.errors import InvalidContext, InvalidEvent
+from mica.model.event import DEPTH_MAX, EMPTY, FIELDS, Context, Event, EventId, Ref, ref_of, split_id
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+BAGGAGE_BYTES_MAX = 8_192  # what W3C Baggage asks everyone to accept; more may be cut on the way
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+
+
+class Here(msgspec.Struct, frozen=True, gc=False):
+    """What an event emitted now would be given: a context, and the parent it descends from."""
+
+    context: Context = EMPTY
+    parent: Ref | None = None
+
+
+class _Frame(msgspec.Struct, frozen=True, gc=False):
+    scope: Scope  # whose block it is, also after the frame was copied onto another outer one
+    space: str
+    here: Here
+    outer: _Frame | None
+    entered_s: float  # when its block was opened, by the monotonic clock
+
+
+_frames: ContextVar[_Frame | None] = ContextVar("mica_frames", default=None)
+current_frame = _get_frames = _frames.get
+_set_frames = _frames.set
+
+
+def current(space: str) -> Here | None:
+    """Where we are in this space; None outside of every block."""
+    frame = _frames.get()
+    while frame is not None and frame.space != space:
+        frame = frame.outer
+    return frame.here if frame else None
+
+
+def age_s(space: str) -> float | None:
+    """How long ago the current block of this space was opened; None outside of every block."""
+    frame = _frames.get()
+    while frame is not None and frame.space != space:
+        frame = frame.outer
+    return monotonic() - frame.entered_s if frame else None
+
+
+class Scope(msgspec.Struct, eq=False):
+    """One `with` block, or a decorator that opens one for every call of a function, coroutine or generator.
+
+    A generator that opens a block by `with` shares it with its caller between two items, as all context variables do;
+    decorated with a scope, it keeps the context to itself.
+    """
+
+    space: str
+    enter: Callable[..., Here]  # called with what is given whenever the block is entered
+    given: tuple[object, ...] = ()
+    is_open: bool = False
+
+    def __enter__(self) -> Here:
+        if self.is_open:
+            raise InvalidContext("this context block is open already; call memory.context(…) again for a second one")
+        here = self.enter(*self.given)
+        self.is_open = True
+        _set_frames(_Frame(self, self.space, here, _get_frames(), monotonic()))
+        return here
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        frame = _get_frames()
+        _set_frames(frame.outer if frame is not None and frame.scope is self else _without(frame, self))
+        self.is_open = False
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        if inspect.isasyncgenfunction(function):
+            return cast(Callable[P, R], self._around_async_generator(function))
+        if inspect.isgeneratorfunction(function):
+            return cast(Callable[P, R], self._around_generator(function))
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def around_coroutine(*args: P.args, **kwargs: P.kwargs) -> object:
+                with self._again():
+                    return await function(*args, **kwargs)
+
+            return cast(Callable[P, R], around_coroutine)
+
+        @functools.wraps(function)
+        def around(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._again():
+                return function(*args, **kwargs)
+
+        return around
+
+    def _again(self) -> Scope:
+        return Scope(self.space, self.enter, self.given)
+
+    def _around_generator(
+        self, function: Callable[P, Generator[object, object, object]]
+    ) -> Callable[P, Generator[object, object, object]]:
+        @functools.wraps(function)
+        def around(*args: P.args, **kwargs: P.kwargs) -> Generator[object, object, object]:
+            own = copy_context()
+            own.run(self._again().__enter__)
+            generator = function(*args, **kwargs)
+            step: Callable[[], object] = functools.partial(next, generator)
+            try:
+                while True:
+                    try:
+                        value = own.run(step)
+                    except StopIteration as stop:
+                        return stop.value
+                    try:
+                        step = functools.partial(generator.send, (yield value))
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - thrown in by the caller, meant for the generator
+                        step = functools.partial(generator.throw, error)
+            finally:
+                own.run(generator.close)
+
+        return around
+
+    def _around_async_generator(
+        self, function: Callable[P, AsyncGenerator[object, object]]
+    ) -> Callable[P, AsyncGenerator[object, object]]:
+        @functools.wraps(function)
+        async def around(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[object, object]:
+            generator = function(*args, **kwargs)
+            step: Callable[[], Awaitable[object]] = generator.__anext__
+            try:
+                while True:
+                    with self._again():
+                        try:
+                            value = await step()
+                        except StopAsyncIteration:
+                            return
+                    try:
+                        step = functools.partial(generator.asend, (yield value))
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - thrown in by the caller, meant for the generator
+                        step = functools.partial(generator.athrow, error)
+            finally:
+                with self._again():
+                    await generator.aclose()
+
+        return around
+
+
+def _without(frame: _Frame | None, scope: Scope) -> _Frame | None:
+    if frame is None or frame.scope is scope:
+        return frame.outer if frame else None  # None: the block was opened in another task's context
+    outer = _without(frame.outer, scope)
+    return frame if outer is frame.outer else msgspec.structs.replace(frame, outer=outer)
+
+
+def narrowed(  # noqa: PLR0917 - by place: a block is opened for every few events
+    space: str,
+    base: Here,
+    parent: Event | Ref | None,
+    labels: Mapping[str, str],
+    session: str | None = None,
+    agent: str | None = None,
+    user: str | None = None,
+    task: str | None = None,
+    correlation: str | None = None,
+) -> Here:
+    """Where we are, `base` outside of every block, with some fields replaced, labels added and, if given, a parent."""
+    frame = _get_frames()
+    here = base if frame is None else frame.here if frame.space is space else current(space) or base
+    context = here.context.with_(labels, session, agent, user, task, correlation)
+    if parent is None:
+        return Here(context, here.parent)
+    if type(parent) is Ref:  # asking for the class of a struct costs ten times as much
+        return Here(context, parent)
+    if not isinstance(parent, Event):
+        raise InvalidContext(f"parent {parent!r} is no event; give what emit, mark or event returned")
+    return Here(context, parent.ref)
+
+
+# -- Carriers -------------------------------------------------------------------------------------------------
+
+
+def carrier(here: Here, *, space: str) -> dict[str, str]:
+    """`here` as W3C fields, for HTTP headers and MCP `_meta`. Raises InvalidContext when it is too large to carry."""
+    fields: dict[str, str] = {}
+    if here.parent is not None:
+        chain = here.context.correlation or here.parent.root_id
+        trace = chain if re.fullmatch(r"[0-9a-f]{32}", chain) else _hexadecimal(chain, 16)
+        fields["traceparent"] = f"00-{trace}-{_hexadecimal(here.parent.id, 8)}-01"
+        fields["tracestate"] = f"mica={_wall(space)}:{here.parent.id}:{here.parent.root_id}:{here.parent.depth}"
+    members = [(name, getattr(here.context, name)) for name in FIELDS]
+    members += [(f"label.{name}", value) for name, value in here.context.labels]
+    baggage = ",".join(f"mica.{quote(name, safe='.')}={quote(value, safe='')}" for name, value in members if value)
+    if len(baggage) > BAGGAGE_BYTES_MAX:
+        raise InvalidContext(
+            f"the context takes {len(baggage):,} bytes in a carrier; {BAGGAGE_BYTES_MAX:,} are safe to send: "
+            "shorten task or labels"
+        )
+    return fields | ({"baggage": baggage} if baggage else {})
+
+
+def environment(here: Here, *, space: str) -> dict[str, str]:
+    """`here` as environment variables for a child process: `env=os.environ | environment(…)`."""
+    return {name.upper(): value for name, value in carrier(here, space=space).items()}
+
+
+def received(fields: Mapping[str, str], *, space: str) -> Here:
+    """Where the sender of these headers, `_meta` fields or environment variables was.
+
+    Foreign or damaged fields are left out. A parent is taken over only within the same space; from elsewhere only the
+    correlation comes along.
+    """
+    given = {name.lower(): value for name, value in fields.items()}
+    context = _context_of(given.get("baggage", ""))
+    parent, is_ours = _parent_of(given.get("tracestate", ""), space)
+    trace = _TRACEPARENT.fullmatch(given.get("traceparent", "").strip())
+    if not is_ours and trace and context.correlation is None and set(trace[1]) != {"0"}:
+        context = msgspec.structs.replace(context, correlation=trace[1])
+    return Here(context, parent if is_ours else None)
+
+
+def _context_of(baggage: str) -> Context:
+    fields: dict[str, str | None] = {}
+    labels: dict[str, str] = {}
+    for member in baggage.split(","):
+        name, _, value = member.split(";")[0].strip().partition("=")
+        if not name.startswith("mica.") or not value:
+            continue
+        name, value = unquote(name.removeprefix("mica.")), unquote(value)
+        if name in FIELDS:
+            fields[name] = value
+        elif name.startswith("label."):
+            labels[name.removeprefix("label.")] = value
+    try:
+        return EMPTY.with_(labels, **fields)
+    except InvalidContext:
+        return EMPTY
+
+
+def _parent_of(tracestate: str, space: str) -> tuple[Ref | None, bool]:
+    for member in tracestate.split(","):
+        name, _, value = member.strip().partition("=")
+        if name != "mica":
+            continue
+        try:
+            wall, identifier, root, depth = value.split(":")
+            for each in (identifier, root):
+                split_id(each)
+            if not 0 <= int(depth) <= DEPTH_MAX:
+                return None, False
+            return ref_of(EventId(identifier), EventId(root), int(depth)), wall == _wall(space)
+        except (ValueError, InvalidEvent):
+            return None, False
+    return None, False
+
+
+def _wall(space: str) -> str:
+    return _hexadecimal(space, 4)
+
+
+def _hexadecimal(text: str, size: int) -> str:
+    return blake2b(text.encode(), digest_size=size).hexdigest()

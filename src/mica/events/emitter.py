@@ -1,0 +1,476 @@
+"""`emit`: one encode, one copy into a mapped segment, one word that commits it.
+
+It is the hot path of everything, so all it needs is at hand in one closure, and what events have in common is worked
+out once: the block they are emitted in, the parent they descend from, the context's number in the segment. Who has the
+token may find anew, and says what it belongs to in the same breath: where nothing is called, nothing interrupts.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from mmap import mmap
+from time import monotonic, sleep, time_ns
+from types import FrameType, SimpleNamespace
+from typing import NamedTuple, Protocol
+
+from mica.errors import InvalidContext, InvalidEvent
+from mica.events.context import Here, current, current_frame
+from mica.events.segment import (
+    END_MASK,
+    ERROR,
+    MICROSECONDS,
+    ORIGIN_SHIFT,
+    SCOPE_SHIFT,
+    Segment,
+    check_context,
+    encode_frame,
+    encode_into,
+)
+from mica.model.event import (
+    MARK,
+    NESTING_MAX,
+    ORIGINS,
+    PURGED,
+    REFUSED,
+    ROOT,
+    Clock,
+    Context,
+    Event,
+    Origin,
+    Ref,
+    WriterId,
+    check_keys,
+    check_mark,
+    check_name,
+    check_nesting,
+    check_time,
+    decode_data,
+    descent_from,
+    encode_data,
+    microseconds,
+    origin_number,
+)
+
+NEAR_US = 2**63 // 1_000  # microseconds whose nanoseconds have 64 bits
+NAMES_MAX = 10_000  # remembered as checked; a name is a kind of event, there are dozens
+LARGE_BYTES = 2**20  # such data is written as JSON: who emits it pays for that, not everybody while the fold reads it
+LOCK_PATIENCE_S = 1.0  # a token is away for a microsecond, or for the making of a segment
+LOCK_RETRY_S = 0.0001
+LOCK_LOOKS = 5  # before it is taken for lost
+FLOAT, HUGE, MINUS_HUGE = 0xCB, 0x7F, 0xFF  # MessagePack's mark of a float, and how one goes on that is not finite
+NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search  # a float that JSON cannot hold, or bytes that look so
+RESERVED = (PURGED, REFUSED)
+NOTHING: Mapping[str, object] = {}
+AGENT = ORIGINS.index("agent") << ORIGIN_SHIFT
+
+NOWHERE = object()  # no event is emitted here
+
+known_names: set[str] = set()  # checked, of events that are no marks
+
+
+class Emit(Protocol):
+    """Records that something happened."""
+
+    def __call__(
+        self,
+        name: str,
+        data: Mapping[str, object] | None = None,
+        *,
+        parent: Event | Ref | None = None,
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        error: bool = False,
+        at: datetime | None = None,
+    ) -> Ref: ...
+
+
+class Writer(Protocol):
+    """Whose segments are written."""
+
+    writer: WriterId
+    written: Segment | None  # which stays while it is written; set in the breath that turns to another
+
+    def roll(self, frame_bytes: int, base: int) -> Segment:
+        """A new segment that has room for this frame, its first sequence being `base`."""
+
+    def within(self) -> Writer:
+        """Another writer, for an event that is emitted inside of an emit."""
+
+    def wake(self) -> None:
+        """Something waits for the store that had nothing to do before."""
+
+    emit: Emit
+
+
+def check_kind(name: str, data: Mapping[str, object]) -> None:
+    """Raise InvalidEvent when there is no event of this name, or a mark of this data.
+
+    Keys are looked at until a name is known: for every event that would cost a tenth of the whole.
+    """
+    check_name(name)
+    check_keys(name, data)
+    if name in RESERVED:
+        raise InvalidEvent(f"{name!r} is what a store itself puts in an event's place; give another name")
+    if name == MARK:
+        check_mark(data)
+    elif len(known_names) < NAMES_MAX:
+        known_names.add(name)
+
+
+def told(name: str, origin: Origin, at: datetime | None, *, error: bool) -> tuple[int, str, int]:
+    """How a frame begins: with its time, its name and its flags."""
+    flags = origin_number(name, origin) << ORIGIN_SHIFT | (ERROR if error else 0)
+    if at is None:
+        return time_ns(), name, flags
+    check_time(name, at)
+    time = microseconds(at)
+    return (time * 1_000, name, flags) if -NEAR_US < time < NEAR_US else (time, name, flags | MICROSECONDS)
+
+
+def callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that led to it, the latest first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+class Emitter(NamedTuple):
+    """`emit`, and what else can be done with it."""
+
+    emit: Emit
+    restart: Callable[[], None]  # begin anew as another writer
+    seal: Callable[[], None]  # go on in a new segment
+    rest: Callable[[], None]  # nothing waits for the store: the next event wakes the fold
+    stir: Callable[[], None]  # something waits
+
+
+def emitter(journal: Writer, *, space: str, base_here: Here, clock: Clock | None) -> Emitter:
+    """The emitter of one writer."""
+    tokens = [bytearray()]  # who has the token writes: a list is the cheapest lock there is. It is the buffer for the
+    # frame that is being written, too: one used again is a quarter cheaper
+    finding = threading.Lock()  # held by who looks for a lost token
+    writer = journal.writer
+    scopes: dict[Context, int] = {}  # their numbers in the segment, shifted
+    scoped: tuple[Context | None, int] = None, 0  # the last of them
+    # A block or context and a given parent; and what they come to: the context's number in the segment, shifted, the
+    # lineage as it is written, and as a Ref holds it.
+    block: object = NOWHERE
+    above: Event | Ref | None = None
+    scope = 0
+    lineage: tuple[object, ...] = ()
+    descent = ROOT
+    segment: Segment | None = None
+    area: mmap | bytearray = bytearray()
+    spine: memoryview | list[int] = []
+    position = limit = ready = index = capacity = base = 0
+    is_idle = True  # nothing waits: the next event wakes the fold
+
+    # Callers name the arguments, as `Emit` asks; here they have places too, because filling in defaults that have
+    # none costs a tenth of the whole.
+    def emit(  # noqa: PLR0917
+        name: str,
+        data: Mapping[str, object] | None = None,
+        parent: Event | Ref | None = None,
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        error: bool = False,  # noqa: FBT001, FBT002
+        at: datetime | None = None,
+    ) -> Ref:
+        nonlocal position, index
+        ref: Ref
+        if type(data) is not dict:
+            data = NOTHING if data is None else decode_data(encode_data(name, data))
+        if name not in known_names:
+            check_kind(name, data)
+        try:
+            body = tokens.pop()
+        except IndexError:
+            body = slow.token()
+            if body is None:
+                within = slow.within()
+                ref = within.emit(name, data, parent=parent, context=context, origin=origin, error=error, at=at)
+                return ref
+        try:
+            if parent is not above or (context if context is not None else current_frame()) is not block:
+                slow.move(parent, context, name)
+            if at is not None or origin != "agent" or error:
+                encode_into((*told(name, origin, at, error=error), data, lineage), body)
+            else:
+                encode_into((time_ns(), name, AGENT, data, lineage), body)
+            if FLOAT in body and (HUGE in body or MINUS_HUGE in body) and NOT_FINITE(body):
+                encode_data(name, data)  # a number that JSON cannot hold is refused now
+            size = len(body)
+            if size > NESTING_MAX:
+                if size > LARGE_BYTES:
+                    raise OverflowError  # written as JSON, below
+                check_nesting(name, data)
+            end = position + size
+            if end > ready:
+                slow.prepare(end)
+            ref = Ref(writer, base + index, descent)  # a call, which may be interrupted: nothing is written yet
+            area[position:end] = body
+            spine[index] = scope + end  # the commit: one aligned word
+            position = end
+            index += 1
+        except (IndexError, TypeError, ValueError, OverflowError, RecursionError):
+            try:
+                ref = slow.write_slowly(name, data, parent, context, origin, error, at, len(body))
+            finally:
+                tokens.append(bytearray())  # the one before may have become large
+            if is_idle:
+                slow.wake()
+            return ref
+        except BaseException:
+            try:
+                slow.settle()
+            finally:
+                tokens.append(body)
+            raise
+        else:
+            tokens.append(body)
+            if is_idle:
+                slow.wake()
+            return ref
+
+    def move(parent: Event | Ref | None, context: Context | Here | None, name: str) -> None:
+        """Find out where we are now. Who has the token calls it."""
+        nonlocal block, above, scope, lineage, descent
+        new_block: object = context
+        led = parent
+        if context is None:
+            new_block = frame = current_frame()
+            here = base_here if frame is None else frame.here if frame.space is space else current(space) or base_here
+            where = here.context
+            if led is None:
+                led = here.parent
+        elif isinstance(context, Here):
+            where = context.context
+            if led is None:
+                led = context.parent
+        else:
+            where = context
+        new_scope = scoped[1] if where is scoped[0] else scope_of(where, context is None)
+        if led is None:
+            block, above, scope, lineage, descent = new_block, None, new_scope, (), ROOT
+            return
+        try:
+            if type(led) is not Ref:
+                led = led.ref
+            new_descent = descent_from(led)
+        except AttributeError as problem:
+            reason = f"parent {led!r} of {name!r} is no event; give what emit, mark or event returned"
+            raise InvalidEvent(reason) from problem
+        depth, root_writer, root = new_descent.depth, new_descent.root_writer, new_descent.root_sequence
+        new_lineage: tuple[object, ...] = (depth, led.sequence, root)
+        if led.writer != writer or root_writer != writer:
+            new_lineage = (*new_lineage, led.writer, root_writer)
+        block, above, scope, lineage, descent = new_block, parent, new_scope, new_lineage, new_descent
+
+    def scope_of(context: Context, is_checked: bool = False) -> int:  # noqa: FBT001, FBT002 - as quick as it can be
+        """The number of a context in this segment, shifted; it is written when it has none."""
+        nonlocal scoped
+        try:
+            if (scope := scopes.get(context)) is None:
+                number = len(scopes) + 1
+                body = encode_frame((number, context))
+                if not is_checked:
+                    check_context(body)
+                if index >= capacity or position + len(body) > limit:
+                    roll(len(body))
+                    number = 1
+                    body = encode_frame((number, context))
+                write(body, 0)
+                scope = scopes[context] = number << SCOPE_SHIFT
+        except (TypeError, ValueError) as error:
+            if not isinstance(context, Context):
+                reason = f"{context!r:.80} is no context; give mica.Context(session=…), or use `with memory.context(…)`"
+                raise InvalidContext(reason) from error
+            context.check()  # says what is wrong
+            raise
+        scoped = context, scope
+        return scope
+
+    def write_slowly(  # noqa: PLR0917
+        name: str,
+        data: Mapping[str, object],
+        parent: Event | Ref | None,
+        context: Context | Here | None,
+        origin: Origin,
+        error: bool,  # noqa: FBT001
+        at: datetime | None,
+        tried_bytes: int,
+    ) -> Ref:
+        """Write what did not fit, or is not as simple as it looked. Who has the token calls it."""
+        try:
+            begun = told(name, origin, at, error=error)
+            move(parent, context, name)
+            try:
+                body = encode_frame((*begun, encode_data(name, data) if tried_bytes > LARGE_BYTES else data, lineage))
+            except (TypeError, ValueError, OverflowError, RecursionError):
+                # Either it is refused with the reason, or JSON can hold it in its way: keys as text, large integers.
+                body = encode_frame((*begun, encode_data(name, data), lineage))
+            if index >= capacity or position + len(body) > limit:
+                roll(len(body) + len(encode_frame((1, scoped[0]))))
+                move(parent, context, name)
+            write(body, scope)
+            return Ref(writer, base + index - 1, descent)
+        except BaseException:
+            settle()
+            raise
+
+    def write(body: bytes, scope: int) -> None:
+        nonlocal position, index
+        end = position + len(body)
+        if end > ready:
+            prepare(end)
+        area[position:end] = body
+        spine[index] = scope | end
+        position = end
+        index += 1
+
+    def prepare(end: int) -> None:
+        nonlocal ready
+        ready = segment.prepare(end) if segment is not None else end
+
+    def roll(frame_bytes: int) -> None:
+        nonlocal segment, area, spine, position, limit, ready, index, capacity, base, scopes, scoped, block
+        new = journal.roll(frame_bytes, base + index if capacity else 1)
+        own = new, new.area, new.spine, new.heap_at, new.size_bytes, new.ready, 0, new.capacity, new.base
+        segment, area, spine, position, limit, ready, index, capacity, base = own  # nothing interrupts from here
+        scopes, scoped, block = {}, (None, 0), NOWHERE
+        journal.written = new
+
+    def wake() -> None:
+        stir()
+        journal.wake()
+
+    def rest() -> None:
+        nonlocal is_idle
+        is_idle = True
+
+    def stir() -> None:
+        nonlocal is_idle
+        is_idle = False
+
+    def settle() -> None:
+        """After an interruption: what the spine says stands, a copy without its word is overwritten."""
+        nonlocal position, index
+        while index < capacity and (word := spine[index]):
+            index += 1
+            position = word & END_MASK
+
+    def token() -> bytearray | None:
+        """Wait for the token. None inside of `emit` itself, as a signal handler is: waiting leads nowhere.
+
+        Also inside of one that waits, or has just been given the token: what interrupts it must not wait for it.
+        """
+        if any(frame.f_code in writing for frame in callers(sys._getframe(2))):
+            return None
+        while True:
+            wait()
+            with suppress(IndexError):  # another was quicker
+                return tokens.pop()
+
+    def wait() -> None:
+        """Wait until somebody gives the token back."""
+        until = monotonic() + LOCK_PATIENCE_S
+        while not tokens:
+            sleep(LOCK_RETRY_S)
+            if monotonic() > until:
+                until += LOCK_PATIENCE_S
+                find()
+
+    def find() -> None:
+        """Make a new token when an interrupt hit between taking it and using it: one, however many wait for it."""
+        with finding:
+            for _ in range(LOCK_LOOKS):
+                sleep(LOCK_RETRY_S)
+                if not is_lost():
+                    return
+            tokens.append(bytearray())
+
+    def is_lost() -> bool:
+        """Whether nobody has the token. It is taken and given back below `emit` and `seal`: there one sees who has.
+
+        It may be handed on while one looks, though: what is lost is so at every look.
+        """
+        me = threading.get_ident()
+        others = [frame for thread, frame in sys._current_frames().items() if thread != me]
+        return not tokens and not any(map(may_have_token, others)) and not tokens
+
+    def may_have_token(frame: FrameType) -> bool:
+        """Whether another thread with this frame may have it: it is in `emit` or `seal`, and does not wait."""
+        for caller in callers(frame):
+            if caller.f_code is wait.__code__:
+                return False
+            if caller.f_code in writing:
+                return True
+        return False
+
+    def restart() -> None:
+        nonlocal \
+            tokens, \
+            finding, \
+            writer, \
+            block, \
+            scoped, \
+            segment, \
+            area, \
+            spine, \
+            position, \
+            limit, \
+            ready, \
+            index, \
+            capacity, \
+            base
+        tokens, finding = [bytearray()], threading.Lock()
+        writer = journal.writer
+        scoped, block = (None, 0), NOWHERE
+        segment, area, spine = None, bytearray(), []
+        position = limit = ready = index = capacity = base = 0
+
+    def seal() -> None:
+        nonlocal segment, area, spine, capacity
+        body = token()
+        if body is None:
+            return  # what is being written goes on in its segment
+        try:
+            if index:
+                segment, area, spine, capacity = None, bytearray(), [], index  # it looks full: the next event rolls
+                journal.written = None
+        finally:
+            tokens.append(body)
+
+    writing = (emit.__code__, seal.__code__)
+
+    # One name for all that is rarely called: a call of `emit` pays for every name it may use.
+    slow = SimpleNamespace(
+        move=move,
+        write_slowly=write_slowly,
+        prepare=prepare,
+        wake=wake,
+        settle=settle,
+        token=token,
+        within=journal.within,
+    )
+    if clock is None:
+        return Emitter(emit, restart, seal, rest, stir)
+
+    def emit_by_clock(
+        name: str,
+        data: Mapping[str, object] | None = None,
+        *,
+        parent: Event | Ref | None = None,
+        context: Context | Here | None = None,
+        origin: Origin = "agent",
+        error: bool = False,
+        at: datetime | None = None,
+    ) -> Ref:
+        return emit(name, data, parent, context, origin, error, clock() if at is None else at)
+
+    return Emitter(emit_by_clock, restart, seal, rest, stir)

@@ -1,0 +1,139 @@
+"""The log as it grows: every event after a position, in commit order, none missed and none twice.
+
+A follower remembers one number, the position it has read to, and asks the store for what comes after it. So nothing
+has to be registered, delivered or acknowledged: whoever is slow, interrupted or cut off goes on from that number. Where
+a store can ring when others have appended, a follower looks at once; where it cannot, in a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+from mica.errors import StoreUnavailable
+from mica.model.event import Event, EventId, EventQuery
+from mica.store.protocol import Store
+from mica.store.query import matcher
+
+BATCH_EVENTS = 1_000  # read at a time: about a megabyte, decoded in a few milliseconds
+POLL_S = 0.1  # for events of other processes: a person sees no delay, and ten looks at an index cost 1 ms of a second
+HEARD_S = 5.0  # where the store rings by itself: only for a line that has gone dead without a word
+RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0  # a store that restarts is back in seconds; a longer wait only delays the reader
+
+
+class Bell:
+    """Rings for all who wait now. Nobody is kept on a list, so nobody has to be taken off one."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    @property
+    def next(self) -> asyncio.Event:
+        """The next ring. Ask before looking at the store: what is stored after that look rings it."""
+        return self._next
+
+    def ring(self) -> None:
+        rung, self._next = self._next, asyncio.Event()
+        rung.set()
+
+
+class Following:
+    """Every event after a position that fits, as soon as it is stored: an iterator that ends only with an error.
+
+    Nothing of it must be released, and a cancelled step may be taken again. While the store is unavailable it
+    waits and tries again; a memory that is closed raises StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        query: EventQuery,
+        *,
+        begin: Callable[[], Awaitable[int]],
+        bell: Bell,
+        is_closed: Callable[[], bool],
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._store = store
+        self._fits = matcher(query)
+        self._begin = begin
+        self._bell = bell
+        self._is_closed = is_closed
+        self._poll_s = poll_s
+        self._read: deque[Event] = deque()
+        self._after: int | None = None  # the last position read; None: not begun
+        self._retry_s = RETRY_FIRST_S
+        self._is_listening = False
+
+    def __aiter__(self) -> Following:
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            while self._read:
+                event = self._read.popleft()
+                if self._fits(event):
+                    return event
+            try:
+                await self._read_on()
+            except StoreUnavailable:
+                if self._is_closed():
+                    raise
+                await asyncio.sleep(self._retry_s)
+                self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
+
+    async def _read_on(self) -> None:
+        """Read what comes next; with nothing there, wait for it for a moment."""
+        if self._after is None:
+            self._after = await self._begin()
+        ring = self._bell.next
+        found = await self._store.log(self._after, limit=BATCH_EVENTS)
+        self._retry_s = RETRY_FIRST_S
+        if found:
+            self._read.extend(found)
+            self._after = found[-1].position
+        else:
+            self._listen()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARD_S if self._store.hears else self._poll_s):
+                    await ring.wait()
+
+    def _listen(self) -> None:
+        """Hear of what other processes store, as long as this follower lives: nobody tells when a loop was left."""
+        if not self._is_listening:
+            self._is_listening = True
+            ending = weakref.finalize(self, self._store.listen(self._bell.ring))
+            ending.atexit = False
+
+
+async def history(store: Store, query: EventQuery, *, after: int) -> AsyncIterator[Event]:
+    """Every event after this position that fits, in commit order, up to the end of the log."""
+    fits = matcher(query)
+    while found := await store.log(after, limit=BATCH_EVENTS):
+        for event in found:
+            after = event.position or after
+            if fits(event):
+                yield event
+
+
+async def history_with_ancestors(store: Store, query: EventQuery, *, after: int) -> AsyncIterator[Event]:
+    """The same, and all that led to these events, also from before: no parent is missing. It reads the log twice."""
+    known: set[EventId] = set()
+    positions: set[int | None] = set()
+    parents: set[EventId] = set()
+    async for event in history(store, query, after=after):
+        known.add(event.id)
+        positions.add(event.position)
+        if event.parent_id is not None:
+            parents.add(event.parent_id)
+    for parent in parents:
+        if parent not in known and (event_above := await store.event(parent)) is not None:
+            for event in (event_above, *await store.ancestors(parent)):
+                known.add(event.id)
+                positions.add(event.position)
+    async for event in history(store, EventQuery(), after=0):
+        if event.position in positions:
+            yield event

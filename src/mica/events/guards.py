@@ -1,0 +1,203 @@
+"""Guards around functions and coroutines: what the context must hold, how long a call may take, labels, sampling.
+
+    @requires(memory, fields=["session", "agent"], max_age_s=600)
+    @timeout(memory, 30)
+    async def deploy(): ...
+
+Each looks at where the caller is at the moment of the call; none changes what an event says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Collection
+from difflib import get_close_matches
+from hashlib import blake2b
+from typing import ParamSpec, Protocol, TypeVar, cast
+
+from mica.errors import InvalidContext, InvalidInput
+from mica.events.context import Here, Scope, narrowed
+from mica.events.emitter import Emit
+from mica.model.event import FIELDS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+TAGS = "tags"
+SAMPLE_RATE = "sample_rate"
+TIMED_OUT = "call.timed_out"
+
+
+class Observed(Protocol):
+    """What a guard needs of a memory."""
+
+    @property
+    def space(self) -> str: ...
+    @property
+    def here(self) -> Here: ...
+    @property
+    def age_s(self) -> float | None: ...
+    @property
+    def emit(self) -> Emit: ...
+
+
+def requires(
+    memory: Observed, *, fields: Collection[str] = (), max_age_s: float | None = None, min_depth: int = 0
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: the call is refused with InvalidContext unless it is made in a context that fits.
+
+    `fields` are session, agent, user, task, correlation, `parent`, or names of labels; `max_age_s` is how long ago the
+    current block may have been opened; `min_depth` is the depth that an event emitted now must have at least.
+    """
+    if isinstance(fields, str):
+        raise InvalidInput(f"fields is the text {fields!r}; give a list of names")
+    if strange := [name for name in fields if not isinstance(name, str)]:
+        raise InvalidInput(f"fields has {strange[0]!r}, which is no name; give texts")
+    if max_age_s is not None and not (_is_number(max_age_s) and max_age_s >= 0):
+        raise InvalidInput(f"no context can be {max_age_s!r} s old; give a max_age_s of 0 or more")
+    if not isinstance(min_depth, int) or min_depth < 0:
+        raise InvalidInput(f"no event has the depth {min_depth!r}; give a min_depth of 0 or more")
+
+    def check(called: str) -> None:
+        here = memory.here
+        given = dict(here.context.labels) | {name: getattr(here.context, name) for name in FIELDS}
+        given["parent"] = here.parent
+        if missing := [name for name in fields if given.get(name) is None]:
+            raise InvalidContext(
+                f"{called} needs {', '.join(missing)} in its context; call it within memory.context({missing[0]}=…)"
+                + "".join(map(_meant, missing))
+            )
+        depth = 0 if here.parent is None else here.parent.depth + 1
+        if depth < min_depth:
+            raise InvalidContext(
+                f"{called} is called at depth {depth}, at least {min_depth} is needed; "
+                "call it within memory.context(parent=…)"
+            )
+        age_s = memory.age_s
+        if max_age_s is not None and (age_s is None or age_s > max_age_s):
+            how = "outside of every context" if age_s is None else f"in a context that is {age_s:.1f} s old"
+            raise InvalidContext(f"{called} is called {how}; at most {max_age_s} s are allowed: open a new one")
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def checked_coroutine(*args: P.args, **kwargs: P.kwargs) -> object:
+                check(function.__qualname__)
+                return await function(*args, **kwargs)
+
+            return cast(Callable[P, R], checked_coroutine)
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            check(function.__qualname__)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def _meant(name: str) -> str:
+    """What somebody may have meant who asks for a label that is called nearly as a field."""
+    known = (*FIELDS, "parent")
+    near = [] if name in known else get_close_matches(name, known, n=1, cutoff=0.8)
+    return f"; {name!r} is taken for a label, was {near[0]!r} meant?" if near else ""
+
+
+def timeout(memory: Observed, seconds: float) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+    """A decorator: a coroutine that takes longer is cancelled, a failure is recorded below the current parent, and
+    TimeoutError is raised. A plain function cannot be cancelled, and is refused."""
+    if not (_is_number(seconds) and 0 < seconds < math.inf):
+        raise InvalidInput(f"a call cannot be given {seconds!r} seconds; give more than 0")
+
+    def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        if not inspect.iscoroutinefunction(function):
+            raise InvalidInput(f"{function.__qualname__} is no coroutine function, so nothing could cancel it")
+
+        @functools.wraps(function)
+        async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+            limit = asyncio.timeout(seconds)
+            try:
+                async with limit:
+                    return await function(*args, **kwargs)
+            except TimeoutError as error:
+                if limit.expired():
+                    _record(memory, function.__qualname__, seconds, error)
+                raise
+
+        return limited
+
+    return decorate
+
+
+def _record(memory: Observed, called: str, seconds: float, error: TimeoutError) -> None:
+    told = f"{called} was cancelled after {seconds} s"
+    memory.emit(
+        TIMED_OUT,
+        {"text": told, "call": called, "timeout_s": seconds, "error_type": type(error).__name__, "error_message": told},
+        error=True,
+    )
+
+
+def tagged(memory: Observed, *tags: str) -> Scope:
+    """A decorator or `with` block: events carry these tags and those around it, as the label `tags`, by commas."""
+    if strange := [tag for tag in tags if not isinstance(tag, str) or not tag or "," in tag]:
+        raise InvalidInput(f"{strange[0]!r} is no tag; give a text without commas")
+
+    def enter() -> Here:
+        around = dict(memory.here.context.labels).get(TAGS, "").split(",")
+        together = ",".join(sorted({*tags, *filter(None, around)}))
+        return narrowed(memory.space, memory.here, None, {TAGS: together} if together else {})
+
+    return Scope(memory.space, enter)
+
+
+def sampled(memory: Observed, rate: float) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+    """A decorator for functions that observe: they run for this share of all chains and return None for the others.
+
+    The choice follows from the correlation, else the session, else the root, so that a chain is observed as a whole,
+    also across processes; where there is none of them, the function runs. Its events carry the label `sample_rate`.
+    """
+    if not (_is_number(rate) and 0 <= rate <= 1):
+        raise InvalidInput(f"{rate!r} is no share; give a number from 0 to 1")
+
+    def enter() -> Here:
+        return narrowed(memory.space, memory.here, None, {SAMPLE_RATE: f"{rate:g}"})
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
+        observing = Scope(memory.space, enter)(function)
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def chosen_coroutine(*args: P.args, **kwargs: P.kwargs) -> object:
+                if is_sampled(memory.here, rate):
+                    return await cast(Awaitable[object], observing(*args, **kwargs))
+                return None
+
+            return cast(Callable[P, R | None], chosen_coroutine)
+
+        @functools.wraps(function)
+        def chosen(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            return observing(*args, **kwargs) if is_sampled(memory.here, rate) else None
+
+        return chosen
+
+    return decorate
+
+
+def is_sampled(here: Here, rate: float) -> bool:
+    """Whether the chain that we are in belongs to this share; the same everywhere, and whoever is in a smaller share
+    is in a larger one too."""
+    root = here.parent.root_id if here.parent else None
+    key = here.context.correlation or here.context.session or root
+    if key is None:
+        return rate > 0
+    return int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) < rate * 2**64
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)

@@ -1,0 +1,320 @@
+"""What waits for the store, read where it lies: after a crash or in a burst nobody has to wait until it is stored.
+
+`Hot` answers from the segments alone, `Whole` puts that beside what a store answers. The segments are looked at first
+and the store second: what is folded in between is found in both, and told apart by its id. A purge that the store keeps
+takes what waits at once, as it will when that is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import compress
+from operator import attrgetter
+from typing import NamedTuple, Protocol
+
+from mica.errors import InvalidEvent
+from mica.events.fold import Folding
+from mica.events.segment import ERROR, ORIGIN_MASK, ORIGIN_SHIFT, READ_FRAMES, UNREADABLE, Frame, Segment, Stretch
+from mica.model.event import (
+    ORIGINS,
+    Context,
+    Event,
+    EventId,
+    EventQuery,
+    WriterId,
+    microseconds,
+    name_pattern,
+    split_id,
+)
+from mica.store.protocol import Store
+from mica.store.purges import Outstanding
+from mica.store.query import matcher
+
+STORED_FIRST = 5_000  # so many events are stored before a read, in a few hundredths of a second; more are read unstored
+NEAR_NS = 2**58  # February 1979: a time below may be one of microseconds, whose nanoseconds 64 bits do not hold
+SPARSE = 8  # of so many frames one is wanted: then each is decoded alone
+
+
+class Reads(Protocol):
+    """The part of a store that can be answered without positions."""
+
+    async def event(self, identifier: EventId) -> Event | None: ...
+    async def events(self, query: EventQuery) -> list[Event]: ...
+    async def chain(self, correlation: str) -> list[Event]: ...
+    async def ancestors(self, identifier: EventId) -> list[Event]: ...
+    async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]: ...
+
+
+class _Found(NamedTuple):
+    at: int
+    order: int  # how they were written
+    segment: Segment
+    place: int  # in the segment
+    frame: Frame
+
+    @property
+    def event(self) -> Event:
+        return self.segment.event(self.place, self.frame)
+
+    @property
+    def is_recalled(self) -> bool:
+        return ORIGINS[self.frame.flags >> ORIGIN_SHIFT & ORIGIN_MASK] == "recalled"
+
+
+class _Chunk:
+    """Some frames of a segment, contexts among them, and which of them are wanted. Decoded when it is asked."""
+
+    def __init__(self, segment: Segment, order: int, first: int, scopes: list[int], wanted: set[int] | None) -> None:
+        self._segment = segment
+        self._order = order  # of the segment's first frame
+        self._first = first
+        self._scopes = scopes
+        self._wanted = wanted
+
+    @cached_property
+    def times(self) -> tuple[float, float]:
+        """No event is earlier, and none is later, in microseconds."""
+        try:
+            begun = self._segment.times(self._first, self._first + len(self._scopes))
+        except UNREADABLE:
+            return -math.inf, math.inf
+        of_events = list(compress(begun, self._scopes))
+        if not of_events:
+            return math.inf, -math.inf
+        earliest = min(of_events)
+        if earliest < NEAR_NS:
+            return -math.inf, math.inf  # a time far away; rare enough to look at each
+        return earliest // 1_000, max(of_events) // 1_000
+
+    def found(self) -> Iterator[_Found]:
+        frames = self._frames()
+        for place, (scope, frame) in enumerate(zip(self._scopes, frames, strict=True), self._first):
+            if frame is not None and scope and (self._wanted is None or scope in self._wanted):
+                yield _Found(frame.microseconds, self._order + place, self._segment, place, frame)
+
+    def _frames(self) -> Sequence[Frame | None]:
+        """The frames; None for one that is damaged, which the fold tells."""
+        last = self._first + len(self._scopes)
+        try:
+            return self._segment.frames(self._first, last)
+        except UNREADABLE:
+            return [self._frame(index) for index in range(self._first, last)]
+
+    def _frame(self, index: int) -> Frame | None:
+        try:
+            [frame] = self._segment.frames(index, index + 1)
+            if self._scopes[index - self._first]:
+                self._segment.event(index, frame)
+        except UNREADABLE:
+            return None
+        return frame
+
+
+class Hot:
+    """Events in segments, as they were when they were listed. Any thread may ask; nothing is kept."""
+
+    def __init__(self, stretches: Sequence[Stretch], outstanding: Outstanding | None = None) -> None:
+        self._stretches = list(stretches)
+        self._outstanding = outstanding or Outstanding()
+        self._purged_until = -math.inf if self._outstanding.latest is None else microseconds(self._outstanding.latest)
+
+    @property
+    def count(self) -> int:
+        """How many events there are."""
+        return sum(last - first - segment.scopes(first, last).count(0) for segment, first, last in self._stretches)
+
+    def event(self, identifier: EventId) -> Event | None:
+        writer, sequence = split_id(identifier)
+        for segment, first, last in self._stretches:
+            index = sequence - segment.base
+            if segment.writer == writer and first <= index < last:
+                with suppress(*UNREADABLE):  # damaged, which the fold tells
+                    return next(map(self._outstanding.applied, segment.read(index, index + 1)), None)
+        return None
+
+    def events(self, query: EventQuery) -> list[Event]:
+        """The latest events that fit, oldest first."""
+        asks_for_context = not query.session is query.agent is query.user is None
+        fits_head, fits = _heads_of(query), matcher(query)
+        limit = query.limit
+        since = -math.inf if query.since is None else microseconds(query.since)
+        until = math.inf if query.until is None else microseconds(query.until)
+        is_dated = query.since is not None or query.until is not None
+        takes_recalled = self._outstanding.takes_recalled
+        latest: list[_Found] = []  # a heap: the oldest of them first
+        for chunk in self._chunks(_contexts_of(query) if asks_for_context else None):
+            is_full = limit is not None and len(latest) >= limit
+            if is_full and not latest:
+                break
+            if is_full and chunk.times[1] < latest[0].at:
+                continue  # most chunks: the latest of the log are read first
+            if is_dated and (chunk.times[1] < since or chunk.times[0] >= until):
+                continue
+            for found in chunk.found():
+                if found.at <= self._purged_until or (takes_recalled and found.is_recalled):
+                    # It may be a tombstone, to which little fits.
+                    is_wanted = fits(self._event(found))
+                else:
+                    is_wanted = fits_head(found) and (query.text is None or fits(found.event))
+                if not is_wanted:
+                    continue
+                heapq.heappush(latest, found)
+                if limit is not None and len(latest) > limit:
+                    heapq.heappop(latest)
+        return [self._event(found) for found in sorted(latest)]
+
+    def _event(self, found: _Found) -> Event:
+        return self._outstanding.applied(found.event)
+
+    def chain(self, correlation: str) -> list[Event]:
+        """Those that share the correlation, or descend from the root of this id, oldest first."""
+        of_it = self._all(lambda context: context.correlation == correlation)
+        found = {each.order: each for each in of_it if self._event(each).context.correlation == correlation}
+        with suppress(InvalidEvent):  # no root has this id
+            root = split_id(correlation)
+            found |= {each.order: each for each in self._all() if _root_of(each) == root}
+        return [self._event(each) for each in sorted(found.values())]
+
+    def below(self, parents: Iterable[EventId]) -> list[Event]:
+        """Everything that descends from one of these within the segments."""
+        children: dict[tuple[WriterId, int], list[_Found]] = {}
+        for found in self._all():
+            if line := found.frame.lineage if found.frame.lineage.depth else None:
+                children.setdefault((line.parent_writer or found.segment.writer, line.parent), []).append(found)
+        waiting = [split_id(parent) for parent in parents]
+        below = []
+        while waiting:
+            for found in children.pop(waiting.pop(), ()):
+                below.append(self._event(found))
+                waiting.append((found.segment.writer, found.segment.base + found.place))
+        return below
+
+    def _all(self, fits_context: Callable[[Context], bool] | None = None) -> Iterator[_Found]:
+        for chunk in self._chunks(fits_context):
+            yield from chunk.found()
+
+    def _chunks(self, fits_context: Callable[[Context], bool] | None) -> Iterator[_Chunk]:
+        """The events whose context fits, the latest first, some at a time."""
+        order = 0
+        for segment, first, last in reversed(self._stretches):
+            order -= segment.capacity
+            scopes = segment.scopes(first, last)
+            wanted = None
+            if fits_context is not None:
+                segment.learn(last)
+                wanted = {number for number, context in list(segment.contexts.items()) if fits_context(context)}
+            for start in range((len(scopes) - 1) // READ_FRAMES * READ_FRAMES, -1, -READ_FRAMES):
+                some = scopes[start : start + READ_FRAMES]
+                if wanted is not None and sum(scope in wanted for scope in some) * SPARSE < len(some):
+                    for place, scope in enumerate(some, first + start):
+                        if scope in wanted:
+                            yield _Chunk(segment, order, place, [scope], wanted)
+                else:
+                    yield _Chunk(segment, order, first + start, some, wanted)
+
+
+def _contexts_of(query: EventQuery) -> Callable[[Context], bool]:
+    def fits(context: Context) -> bool:
+        return (
+            (query.session is None or context.session == query.session)
+            and (query.agent is None or context.agent == query.agent)
+            and (query.user is None or context.user == query.user)
+        )
+
+    return fits
+
+
+def _heads_of(query: EventQuery) -> Callable[[_Found], bool]:
+    """Whether what a frame says without its data fits a query."""
+    patterns = [name_pattern(pattern) for pattern in query.names]
+    since = None if query.since is None else microseconds(query.since)
+    until = None if query.until is None else microseconds(query.until)
+
+    def fits(found: _Found) -> bool:
+        frame = found.frame
+        return (
+            (since is None or found.at >= since)
+            and (until is None or found.at < until)
+            and (query.errors is None or bool(frame.flags & ERROR) == query.errors)
+            and (not patterns or any(pattern.fullmatch(str(frame.name)) for pattern in patterns))
+        )
+
+    return fits
+
+
+def _root_of(found: _Found) -> tuple[WriterId, int]:
+    line = found.frame.lineage
+    if line.depth == 0:
+        return found.segment.writer, found.segment.base + found.place
+    return line.root_writer or found.segment.writer, line.root
+
+
+class Whole:
+    """A store together with what waits for it: one log."""
+
+    def __init__(self, store: Reads, hot: Hot) -> None:
+        self._store = store
+        self._hot = hot
+
+    async def event(self, identifier: EventId) -> Event | None:
+        return await self._store.event(identifier) or await asyncio.to_thread(self._hot.event, identifier)
+
+    async def events(self, query: EventQuery) -> list[Event]:
+        waiting = await asyncio.to_thread(self._hot.events, query)
+        found = _merged(await self._store.events(query), waiting)
+        return found if query.limit is None else found[max(0, len(found) - query.limit) :]
+
+    async def chain(self, correlation: str) -> list[Event]:
+        waiting = await asyncio.to_thread(self._hot.chain, correlation)
+        return _merged(await self._store.chain(correlation), waiting)
+
+    async def ancestors(self, identifier: EventId) -> list[Event]:
+        found: dict[EventId, Event] = {}
+        event = await self.event(identifier)
+        while event is not None:
+            line = [event, *await self._store.ancestors(event.id)]
+            found |= {each.id: each for each in line}
+            above = line[-1].parent_id
+            event = await self.event(above) if above is not None and above not in found else None
+        found.pop(identifier, None)
+        return sorted(found.values(), key=lambda each: -each.depth)
+
+    async def descendants(self, identifier: EventId, *, depth: int | None = None) -> list[Event]:
+        event = await self.event(identifier)
+        if event is None:  # others may name it as their parent all the same
+            stored = await self._store.descendants(identifier)
+            waiting = await asyncio.to_thread(self._hot.below, {identifier, *(each.id for each in stored)})
+            return _merged(stored, waiting)
+        children: dict[EventId | None, list[Event]] = {}
+        for each in await self.chain(event.root_id):
+            children.setdefault(each.parent_id, []).append(each)
+        found: list[Event] = []
+        parents = [identifier]
+        while parents:
+            found += (below := children.pop(parents.pop(), []))
+            parents += [each.id for each in below]
+        return _in_order(each for each in found if depth is None or each.depth <= event.depth + depth)
+
+
+async def readable(store: Store, folding: Folding) -> Reads:
+    """Where every event emitted before can be read: in the store, or beside it when much waits for it."""
+    waiting = await folding.waiting()
+    if sum(last - first for _, first, last in waiting) <= STORED_FIRST:
+        await folding.flush()
+        return store
+    folding.wake()
+    return Whole(store, Hot(waiting, Outstanding(await store.purges())))
+
+
+def _merged(stored: list[Event], waiting: list[Event]) -> list[Event]:
+    known = {event.id for event in stored}
+    return _in_order([*stored, *(event for event in waiting if event.id not in known)])
+
+
+def _in_order(events: Iterable[Event]) -> list[Event]:
+    return sorted(events, key=attrgetter("place"))

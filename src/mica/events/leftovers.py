@@ -1,0 +1,244 @@
+"""The folders of writers: held while a writer lives, claimed and emptied by the next who opens the space."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from mica.errors import StoreUnavailable
+from mica.events.segment import SUFFIX, UNNAMED, UNREADABLE, Batch, Segment, Stretch, load_segment
+from mica.model.event import REFUSED
+
+LOCK = "lock"
+DAMAGED = ".damaged"
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # this process, or the machine, has no more to give just now
+
+
+class Home:
+    """The folder of a writer, held by a lock while the writer lives."""
+
+    def __init__(self, path: Path, lock: IO[bytes]) -> None:
+        self.path = path
+        self._lock = lock  # an object, so that one of an interrupted attempt is let go with it
+
+    @classmethod
+    def make(cls, path: Path) -> Home:
+        """A new folder. It gets its name only when it is locked, so that nobody takes it for a dead writer's."""
+        unnamed = path.with_name(f".{path.name}")
+        try:
+            if not path.exists():
+                unnamed.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be there from an interrupted attempt
+                lock = (unnamed / LOCK).open("ab")
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    unnamed.rename(path)
+                except BaseException:
+                    lock.close()
+                    raise
+                return cls(path, lock)
+        except OSError as error:
+            reason = f"cannot write in {path}: {error.strerror}; choose another place with MICA_HOME"
+            raise StoreUnavailable(reason) from error
+        home = cls.claim(path)
+        if home is None:
+            raise StoreUnavailable(f"another process writes in {path}; two writers cannot share a folder")
+        return home
+
+    @classmethod
+    def claim(cls, path: Path) -> Home | None:
+        """The folder of a writer that is gone; None while it lives, or when somebody else claims it. Raises OSError."""
+        try:
+            lock = (path / LOCK).open("rb+")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
+            return None  # gone, or not ours: `closed_in` tells
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            return None
+        return cls(path, lock)
+
+    def release(self) -> None:
+        """Let go; an empty folder is removed."""
+        with suppress(OSError):
+            if not [file for file in self.path.iterdir() if file.name != LOCK]:
+                (self.path / LOCK).unlink()
+                self.path.rmdir()
+        self._lock.close()
+
+    def forget(self) -> None:
+        """In a forked child: the lock is the parent's."""
+        self._lock.close()
+
+
+class Leftover:
+    """What a writer that is gone has left: read, folded and removed by whoever opens the space next."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self.damaged: list[str] = []
+        self._segments: list[Segment] = []
+        self._spoiled: set[Path] = set()  # kept under another name when all that can be read is stored
+        self._salvaging: set[Segment] = set()  # where a frame was found that cannot be read
+        for path in home.path.glob(f"*{UNNAMED}"):
+            path.unlink(missing_ok=True)  # its writer was killed before anything could be in it
+        for path in sorted(home.path.glob(f"*{SUFFIX}")):
+            self._take(path)
+
+    def _take(self, path: Path) -> None:
+        try:
+            segment = load_segment(path)
+            problem = segment.recover() if segment is not None else None
+        except StoreUnavailable as error:  # of a newer version: it waits for a newer mica
+            self.damaged.append(str(error))
+            return
+        except OSError as error:  # it says nothing of what is in the file
+            if error.errno in EXHAUSTED:
+                raise
+            self.damaged.append(f"{path} cannot be read: {error.strerror or error}; events may wait in it")
+            return
+        except ValueError as error:
+            self.damaged.append(f"{path} cannot be read: {error}")
+            path.rename(path.with_suffix(SUFFIX + DAMAGED))
+            return
+        if segment is None:
+            path.unlink(missing_ok=True)
+            return
+        if problem is not None:
+            self._spoil(segment, problem)
+        segment.close()  # it is only read, and its memory stays: there may be many
+        self._segments.append(segment)
+
+    @property
+    def held(self) -> int:
+        """How many segments are open."""
+        return max(1, len(self._segments))
+
+    @property
+    def writer(self) -> str:
+        return self._home.path.name
+
+    def unfolded(self) -> list[Stretch]:
+        """What is not in the store yet."""
+        return [Stretch(each, each.folded, each.count) for each in self._segments if each.folded < each.count]
+
+    def batch(self, limit: int) -> Batch | None:
+        """The next events for the store; None when all of them are there."""
+        for segment in self._segments:
+            try:
+                if segment.folded < segment.count and segment not in self._salvaging:
+                    return segment.batch(limit, segment.count)
+            except UNREADABLE:
+                self._salvaging.add(segment)
+                self._spoil(segment, segment.cut())
+            if segment.folded < segment.count:
+                return segment.salvaged(limit, segment.count)
+        return None
+
+    def stored(self, batch: Batch) -> None:
+        """The events of a batch are in the store."""
+        batch.segment.mark_folded(batch.reached)
+
+    def _spoil(self, segment: Segment, problem: str) -> None:
+        if segment.path is not None:
+            self.damaged.append(f"{segment.path}: {problem}")
+            self._spoiled.add(segment.path)
+
+    def close(self) -> None:
+        """Remove what is folded; keep what is damaged under another name."""
+        for segment in self._segments:
+            path = segment.path
+            if segment.folded < segment.count:
+                segment.close()
+            elif path is not None and path in self._spoiled:
+                segment.close()
+                path.rename(path.with_suffix(SUFFIX + DAMAGED))
+            else:
+                segment.remove()
+        self._home.release()
+
+
+def leftovers(folder: Path | None, *, known: Collection[str] = ()) -> Iterator[Leftover]:
+    """What dead writers have left in a folder, beside the known. Folders of living writers are left alone."""
+    for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
+        if path.name.startswith(".") or path.name in known:
+            continue
+        try:
+            leftover = _left_in(path)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot open {path}: {error.strerror}; events wait there, try again") from error
+        if leftover is not None:
+            yield leftover
+
+
+def _left_in(path: Path) -> Leftover | None:
+    """What a writer has left in its folder; None while it lives. Raises OSError."""
+    home = Home.claim(path)
+    if home is None:
+        return None
+    try:
+        return Leftover(home)
+    except OSError:
+        home.forget()
+        raise
+
+
+def has_others(folder: Path, *, known: Collection[str]) -> bool:
+    """Whether a writer that is not known has a folder here, alive or not."""
+    try:
+        return any(name not in known and not name.startswith(".") for name in os.listdir(folder))  # noqa: PTH208 - every read
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreUnavailable(f"cannot look into {folder}: {error.strerror}; events may wait there") from error
+
+
+def damaged_in(folder: Path | None) -> list[str]:
+    """What lies in a folder under another name because it could not be read whole."""
+    found = sorted(folder.rglob(f"*{SUFFIX}{DAMAGED}")) if folder is not None and folder.is_dir() else []
+    return [
+        f"{path} was damaged; what can be read of it is stored, and in place of a frame that cannot, an event named"
+        f" {REFUSED} where others come behind it; look at it and remove it"
+        for path in found
+    ]
+
+
+def closed_in(folder: Path | None) -> list[str]:
+    """The folders of writers that nobody here can open, with the reason: what waits in them stays there."""
+    found = []
+    for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
+        if path.name.startswith("."):
+            continue
+        try:
+            (path / LOCK).open("rb+").close()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            found.append(f"{path} cannot be opened ({reason}): events of its writer may wait there; see who owns it")
+    return found
+
+
+def backlog(folder: Path | None) -> tuple[int, int]:
+    """How many events wait for the store in a folder, of living and dead writers, and the bytes of their segments.
+
+    A segment that is kept ready and holds nothing that waits counts for nothing.
+    """
+    waiting = size = 0
+    for path in sorted(folder.rglob(f"*{SUFFIX}")) if folder is not None else ():
+        try:
+            segment = load_segment(path)
+        except (OSError, ValueError, StoreUnavailable):
+            segment = None  # folded meanwhile, or of another version: its bytes count
+        count = None
+        if segment is not None:
+            count = segment.events_in(segment.folded, segment.refreshed())
+            segment.close()
+        waiting += count or 0
+        size += path.stat().st_size if count != 0 and path.exists() else 0
+    return waiting, size

@@ -1,0 +1,614 @@
+"""Logs of other programs, and our own exports, as events: read whole, verified, and all or nothing.
+
+Every line of JSON is one event. A foreign event gets an id that follows from what its log calls it, so importing again
+changes nothing; its parent is looked for in the file and in the space; root and depth are worked out anew. Whatever has
+no place in an event is kept under `imported` in its data. What cannot be read is named by its line, and nothing of the
+file is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Literal, TypeAlias, get_args
+
+import msgspec
+
+from mica.clients.records import Line, lines, lines_of
+from mica.errors import InvalidContext, InvalidEvent, InvalidInput
+from mica.model.event import (
+    EMPTY,
+    EPOCH,
+    LABEL_CHARACTERS_MAX,
+    MARK,
+    NAME_CHARACTERS_MAX,
+    Context,
+    Event,
+    EventId,
+    Origin,
+    Ref,
+    WriterId,
+    check_mark,
+    check_name,
+    check_time,
+    decode_data,
+    descent_from,
+    encode_data,
+    event_id,
+    ref_of,
+    sequence_named,
+    split_id,
+    writer_named,
+)
+from mica.redact import redact_data
+
+Format: TypeAlias = Literal["mica", "ksi", "flat", "cloudevents"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+Object: TypeAlias = dict[str, object]
+
+EVENTS_MAX = 200_000  # all of a file is in memory and stored in one step: some 0.4 GB and 15 s at this size
+BYTES_MAX = 512 * 2**20
+AMBIGUOUS = -1
+TOLD_MAX = 5  # lines named in an error; more would not be read
+SPLIT = "split it into parts and import them in order: a parent in an earlier part is found"
+
+# What mica acts on: a line of another program is no word of a person here, nor a record of our own work.
+_OURS = re.compile(
+    r"(brief|crystal|epoch|event|judgment|log|mark|quality|teaching|trail|transcript)(\..*)?"
+    r"|defrag|offer|source\.tested|session\.briefed|task\.outcome|model\.(reserved|spent)|(hook|job)\.failed"
+)
+_GZIP = b"\x1f\x8b"
+_NAME_UNSAFE = re.compile(r"[\s*?\x00-\x1f]")
+_TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line as an event whose place among the others is not known yet."""
+
+    line: int
+    key: str  # what the log calls it
+    parent: str | None  # what the log calls its parent
+    writer: WriterId
+    name: str
+    at: datetime
+    body: bytes
+    context: Context
+    origin: Origin = "imported"
+    error: bool = False
+    ref: Ref | None = None  # its place, where the line itself says it: in our own exports
+    is_undated: bool = False  # its log does not say when it happened; `dated` does
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that could be read: its entries, and what they name that is not in it."""
+
+    path: str
+    format: Format
+    entries: tuple[Entry, ...]
+    ids: tuple[EventId, ...]  # of the entries, in order
+    by_key: Mapping[str, int]  # the entry that a key means: the first that has it
+    by_last: Mapping[str, int]  # the same by the id alone, where only one source uses it
+    reused: int  # entries whose key belongs to an earlier one with other content
+
+    def parent_id(self, entry: Entry) -> EventId | None:
+        """The id of an entry's parent, in this file or elsewhere."""
+        if entry.parent is None:
+            return None
+        inside = self.by_key.get(entry.parent, self.by_last.get(_last(entry.parent)))
+        if inside is not None:
+            return self.ids[inside]
+        return EventId(entry.parent) if entry.ref else event_id(entry.writer, sequence_named(_last(entry.parent)))
+
+    def outside(self) -> set[EventId]:
+        """Parents that are not in the file."""
+        own = set(self.ids)
+        return {parent for entry in self.entries if (parent := self.parent_id(entry)) and parent not in own}
+
+    def called(self, identifier: EventId) -> str:
+        """Where the event of this id stands, and what the log calls it."""
+        entry = self.entries[self.ids.index(identifier)]
+        return f"line {entry.line}, event {_last(entry.key)!r},"
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """The events of a log, in the order of its lines."""
+
+    events: tuple[Event, ...]
+    orphans: int  # entries whose parent is nowhere
+
+
+# -- Reading lines --------------------------------------------------------------------------------------------
+
+
+def read_log(file: Path | IO[bytes], *, format: Format | None = None, source: str = "") -> Log:
+    """The entries of a file, also of an open one. Raises InvalidInput naming lines that cannot be read, and OSError."""
+    entries: list[Entry] = []
+    problems: list[tuple[int, str]] = []
+    size = 0
+    path = name_of(file)
+    for line in lines(file) if isinstance(file, Path) else lines_of(file):
+        size += len(line.text)
+        text = line.text.removeprefix(b"\xef\xbb\xbf") if line.number == 1 else line.text
+        if line.number == 1 and text.startswith(_GZIP):
+            raise InvalidInput(f"{path} is compressed; `zcat {path} | mica events import -` takes it in")
+        if not text.strip():
+            continue
+        if len(entries) >= EVENTS_MAX or size > BYTES_MAX or line.cut:
+            raise InvalidInput(
+                f"{path} has more than {EVENTS_MAX:,} events or {BYTES_MAX:,} bytes, which is all that can be stored "
+                f"in one step; {SPLIT}"
+            )
+        try:
+            format = format or _format_of(_object(text))
+            entries.append(_READERS[format](line, text, source))
+        except RecursionError:
+            problems.append((line.number, "is nested too deeply"))
+        except (ValueError, TypeError, InvalidEvent, InvalidContext) as error:
+            problems.append((line.number, str(error) or type(error).__name__))
+    _raise(path, problems)
+    return _keyed(path, format or "mica", entries)
+
+
+def name_of(file: Path | IO[bytes]) -> str:
+    """What a file is called, for people."""
+    name = str(file if isinstance(file, Path) else getattr(file, "name", "what was given"))
+    return "standard input" if name == "<stdin>" else name
+
+
+def _keyed(path: str, format: Format, entries: Sequence[Entry]) -> Log:
+    ids: list[EventId] = []
+    by_key: dict[str, int] = {}
+    problems: list[tuple[int, str]] = []
+    reused = 0
+    for number, entry in enumerate(entries):
+        first = entries[by_key.setdefault(entry.key, number)]
+        identifier = EventId(entry.key) if entry.ref else event_id(entry.writer, sequence_named(_last(entry.key)))
+        if msgspec.structs.replace(first, line=entry.line) != entry:
+            if entry.ref:
+                problems.append((entry.line, f"event {entry.key!r} stands on line {first.line} with other content"))
+            content = blake2b(msgspec.json.encode([entry.name, entry.at, entry.context]) + entry.body, digest_size=16)
+            identifier = event_id(entry.writer, sequence_named(f"{_last(entry.key)} {content.hexdigest()}"))
+            reused += 1
+        ids.append(identifier)
+    _raise(path, problems)
+    by_last: dict[str, int] = {}
+    for key, number in by_key.items():
+        by_last[_last(key)] = number if _last(key) not in by_last else AMBIGUOUS
+    return Log(
+        path=path,
+        format=format,
+        entries=tuple(entries),
+        ids=tuple(ids),
+        by_key=by_key,
+        by_last={last: number for last, number in by_last.items() if number != AMBIGUOUS},
+        reused=reused,
+    )
+
+
+def dated(log: Log, *, known: Mapping[EventId, datetime], now: datetime) -> Log:
+    """The log with a time for every entry. One that has none has that of the entry before it, else of the next that has
+    one, else `now`; and the time by which the space knows it, so that importing again changes nothing.
+    """
+    times: dict[EventId, datetime] = {}
+    last = next((entry.at for entry in log.entries if not entry.is_undated), now)
+    entries: list[Entry] = []
+    for identifier, entry in zip(log.ids, log.entries, strict=True):
+        last = times.setdefault(identifier, known.get(identifier, last)) if entry.is_undated else entry.at
+        entries.append(msgspec.structs.replace(entry, at=last))
+    return msgspec.structs.replace(log, entries=tuple(entries))
+
+
+_CALLED = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}  # as JSON calls it
+
+
+def _object(text: bytes) -> Object:
+    try:
+        found = json.loads(text.decode(), parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is no JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.pos + 1}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not in UTF-8: byte {error.start + 1} is {text[error.start]:#04x}") from error
+    except ValueError as error:
+        if "digits" not in str(error):
+            raise
+        raise ValueError(f"holds a number of more than {sys.get_int_max_str_digits():,} digits") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"holds {_called(found)}, not an object")
+    return found
+
+
+def _called(value: object) -> str:
+    return _CALLED.get(type(value), "a number")
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"holds {name}, which is no JSON")
+
+
+def _format_of(record: Object) -> Format:
+    inner = record.get("data")
+    names = {*record, *(inner if isinstance(inner, dict) else ())}
+    if "specversion" in record:
+        return "cloudevents"
+    if "_ksi_context" in names:
+        return "ksi"
+    if "_event_id" in names or "event_name" in record:
+        return "flat"
+    if {"id", "name", "at"} <= record.keys():
+        return "mica"
+    if record and record.keys() <= {*_Exported.__struct_fields__}:
+        raise ValueError(
+            f"is a part of an event of ours, {', '.join(sorted(record))}; an export comes back when it was made "
+            "without --bundle and --fields"
+        )
+    raise ValueError(f"is in none of the formats {', '.join(FORMATS)}; it has {', '.join(sorted(record)[:8])}")
+
+
+def _raise(path: str, problems: Sequence[tuple[int, str]]) -> None:
+    if problems:
+        told = "; ".join(f"line {line} {reason}" for line, reason in problems[:TOLD_MAX])
+        more = f"; and {len(problems) - TOLD_MAX:,} more lines" if len(problems) > TOLD_MAX else ""
+        raise InvalidInput(f"nothing of {path} was imported: {told}{more}")
+
+
+# -- Our own exports ------------------------------------------------------------------------------------------
+
+
+class ExportedContext(msgspec.Struct):
+    """A context as a line of an export says it; what it leaves out is None or empty."""
+
+    session: str | None = None
+    agent: str | None = None
+    user: str | None = None
+    task: str | None = None
+    correlation: str | None = None
+    labels: dict[str, str] = {}
+
+
+class _ExportedContext(ExportedContext, forbid_unknown_fields=True):
+    """One that is imported: a field that we do not know would be lost."""
+
+
+class _Exported(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    name: str
+    at: datetime
+    data: msgspec.Raw
+    context: _ExportedContext
+    root_id: str
+    depth: int
+    origin: Origin
+    error: bool
+    parent_id: str | None = None
+    position: int | None = None  # of the store it came from; this one gives its own
+    correlation: str | None = None  # follows from context and root
+
+
+_exported = msgspec.json.Decoder(_Exported)
+
+
+def _read_mica(line: Line, text: bytes, source: str) -> Entry:
+    try:
+        record = _exported.decode(text)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"is no event of an export with the bundle full: {error}") from error
+    for identifier in (record.id, record.root_id, *([record.parent_id] if record.parent_id else ())):
+        split_id(identifier)
+    check_name(record.name)
+    check_time(record.name, record.at)
+    data = decode_data(record.data)
+    body = encode_data(record.name, data)  # as ours are, also where a tool has written the line anew
+    if record.name == MARK:
+        check_mark(data)
+    context = record.context
+    fields = {name: getattr(context, name) for name in ("session", "agent", "user", "task", "correlation")}
+    EMPTY.with_(labels=context.labels, **fields)  # raises where a value is not usable
+    writer, _ = split_id(record.id)
+    return Entry(
+        line=line.number,
+        key=record.id,
+        parent=record.parent_id,
+        writer=writer,
+        name=record.name,
+        at=record.at.astimezone(UTC),
+        body=body,
+        context=Context(labels=tuple(context.labels.items()), **fields),
+        origin=record.origin,
+        error=record.error,
+        ref=ref_of(EventId(record.id), EventId(record.root_id), record.depth),
+    )
+
+
+# -- Embedded contexts: KSI and flat fields -------------------------------------------------------------------
+
+_KSI = "_ksi_context"
+_ENVELOPE = (
+    "_event_id _event_name _event_timestamp _correlation_id _parent_event_id _root_event_id _event_depth _agent_id "
+    "_session_id _session _user_id _task_id _error _error_type _error_message _handler_start _handler_duration"
+).split()
+_OUTER = {"event_id": "_event_id", "correlation_id": "_correlation_id"}  # the same beside the data, as KSI writes them
+_NAMES = ("event_name", "event", "name", "type")
+_DATA = {
+    "_error_type": "error_type",
+    "_error_message": "error_message",
+    "_handler_start": "started_at",
+    "_handler_duration": "duration_s",
+}
+_CONTEXT = {
+    "_session_id": "session",
+    "_agent_id": "agent",
+    "_user_id": "user",
+    "_task_id": "task",
+    "_correlation_id": "correlation",
+}
+
+
+def _read_embedded(line: Line, text: bytes, source: str, *, format: Format) -> Entry:
+    outer = _object(text)
+    given = outer.pop("data", None)
+    inner: Object = dict(given) if isinstance(given, dict) else {}
+    envelope = _envelope(outer, inner)
+    if "specversion" in outer and "_event_id" not in envelope:
+        raise ValueError(f"is a CloudEvent, and those before are {format}; put each format into a file of its own")
+    name = next((str(outer.pop(field)) for field in _NAMES if isinstance(outer.get(field), str)), None)
+    name = name or _text(envelope, "_event_name") or ""
+    times = ((envelope, "_event_timestamp"), (outer, "timestamp"), (outer, "time"))
+    at = _moment(next((place.pop(field) for place, field in times if place.get(field) is not None), None))
+    key = _text(envelope, "_event_id") or blake2b(text.strip(), digest_size=16).hexdigest()
+    parent = _text(envelope, "_parent_event_id")
+    session = envelope.get("_session")
+    if isinstance(session, dict) and "_session_id" not in envelope:
+        envelope["_session_id"] = session.get("id")
+    context = {ours: _text(envelope, theirs, label=True) for theirs, ours in _CONTEXT.items()}
+    is_error = bool(envelope.get("_error")) or outer.get("error") is True
+    data, rest = (inner, outer) if isinstance(given, dict) else (outer, {})
+    if given is not None and not isinstance(given, dict):
+        data["data"] = given
+    for theirs, ours in _DATA.items():
+        if theirs in envelope and ours not in data:
+            data[ours] = envelope.pop(theirs)
+    return _entry(
+        line,
+        format=format,
+        writer=writer_named(f"embedded {source}"),
+        key=key,
+        parent=parent,
+        name=name,
+        at=at,
+        data=data,
+        context=EMPTY.with_(labels=None, **context),
+        error=is_error,
+        left=rest | envelope,
+    )
+
+
+def _envelope(outer: Object, inner: Object) -> Object:
+    """The system fields of a record, taken out of it: an object of their own, or flat among the others."""
+    found: Object = {}
+    for place in (inner, outer):
+        context = place.pop(_KSI, None)
+        if isinstance(context, str):
+            raise ValueError(f"names its context {context!r}, which is not in the file; export with embedded contexts")
+        if context is not None and not isinstance(context, dict):
+            raise ValueError(f"has {_called(context)} as its {_KSI}, not an object")
+        found |= context or {}
+    for place in (inner, outer):
+        for field in _ENVELOPE:
+            if field in place and found.setdefault(field, place[field]) == place[field]:
+                del place[field]
+    for field, meant in _OUTER.items():
+        if field in outer and found.setdefault(meant, outer[field]) == outer[field]:
+            del outer[field]
+    return found
+
+
+# -- CloudEvents ----------------------------------------------------------------------------------------------
+
+
+def _read_cloudevent(line: Line, text: bytes, source: str) -> Entry:
+    left = _object(text)
+    for field in ("id", "source", "type"):
+        if not isinstance(left.get(field), str) or not left[field]:
+            raise ValueError(f"is no CloudEvent: {field} is missing or no text")
+    if not str(left.pop("specversion", "")).startswith("1."):
+        raise ValueError("is no CloudEvent of version 1")
+    made_by = str(left.pop("source"))
+    trace = _TRACE.fullmatch(str(left.get("traceparent", "")))
+    correlation = _text(left, "correlationid", label=True) or (trace[1] if trace else None)
+    given = left.pop("data", None)
+    data: Object = given if isinstance(given, dict) else {} if given is None else {"data": given}
+    if "data_base64" in left:
+        data = {"data_base64": left.pop("data_base64")}
+    cause = _text(left, "causationid")
+    return _entry(
+        line,
+        format="cloudevents",
+        writer=writer_named(f"cloudevents {made_by}"),
+        key=f"{made_by}\n{left.pop('id')}",
+        parent=None if cause is None else f"{made_by}\n{cause}",
+        name=str(left.pop("type")),
+        at=None if left.get("time") is None else _moment(left.pop("time")),
+        data=data,
+        context=EMPTY.with_(correlation=correlation, labels={"source": made_by}),
+        left=left | {"source": made_by},
+    )
+
+
+def _last(key: str) -> str:
+    """The id within its writer: a CloudEvent's key names its source too."""
+    return key.rpartition("\n")[2]
+
+
+# -- What foreign formats share -------------------------------------------------------------------------------
+
+
+def _entry(
+    line: Line,
+    *,
+    format: Format,
+    writer: WriterId,
+    key: str,
+    parent: str | None,
+    name: str,
+    at: datetime | None,
+    data: Object,
+    context: Context,
+    left: Object,
+    error: bool = False,
+) -> Entry:
+    """An entry whose data holds everything of the record that has no place elsewhere, secrets redacted."""
+    if not name:
+        raise ValueError("has no name: an event, event_name, name or type")
+    usable = _NAME_UNSAFE.sub("_", name)[:NAME_CHARACTERS_MAX]
+    usable = f"imported.{usable}"[:NAME_CHARACTERS_MAX] if _OURS.fullmatch(usable) else usable
+    fields = {field: value for field, value in left.items() if value is not None}
+    imported: Object = {"format": format, "id": _last(key)}
+    imported |= {"parent": _last(parent)} if parent else {}
+    imported |= {"name": name} if usable != name else {}
+    imported |= {"fields": fields} if fields else {}
+    imported |= {"undated": True} if at is None else {}
+    own = "imported"
+    while own in data:
+        own += "_"
+    body = encode_data(usable, {**_redacted(data), own: _redacted(imported)})
+    check_name(usable)
+    return Entry(
+        line=line.number,
+        key=key,
+        parent=parent,
+        writer=writer,
+        name=usable,
+        at=EPOCH if at is None else at,
+        body=body,
+        context=context,
+        error=error,
+        is_undated=at is None,
+    )
+
+
+def _redacted(record: Object) -> Object:
+    return {name: redact_data(value, key=name) for name, value in record.items()}
+
+
+def _text(record: Object, field: str, *, label: bool = False) -> str | None:
+    """A field as text, taken out of the record; left there when it is none, or too long to be a label."""
+    value = record.get(field)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value or (label and len(value) > LABEL_CHARACTERS_MAX):
+        return None
+    del record[field]
+    return value
+
+
+def _moment(value: object) -> datetime:
+    """A time: ISO 8601, where UTC is meant when it names no zone, or a number of seconds, milli- or microseconds."""
+    if isinstance(value, str):
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise ValueError(f"has the time {value[:60]!r}, which is none; give it in ISO 8601 or seconds") from error
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("has no time: a timestamp, time or _event_timestamp")
+    unit_s = 1 if abs(value) < 1e11 else 1e-3 if abs(value) < 1e14 else 1e-6
+    try:
+        return EPOCH + timedelta(seconds=value * unit_s)
+    except OverflowError as error:
+        raise ValueError(f"has the time {value}, which is none") from error
+
+
+_Reader: TypeAlias = Callable[[Line, bytes, str], Entry]
+_READERS: Mapping[Format, _Reader] = {
+    "mica": _read_mica,
+    "ksi": lambda line, text, source: _read_embedded(line, text, source, format="ksi"),
+    "flat": lambda line, text, source: _read_embedded(line, text, source, format="flat"),
+    "cloudevents": _read_cloudevent,
+}
+
+
+# -- Who descends from whom -----------------------------------------------------------------------------------
+
+
+def verified(log: Log, *, known: Mapping[EventId, Ref], allow_orphans: bool = False) -> Read:
+    """The events of a log, whole. `known` has the place of parents that are in the space already.
+
+    Raises InvalidInput naming the lines whose parent is nowhere, descends from them or does not fit. With
+    `allow_orphans` foreign ones become roots, which keep the parent's name in their data; our own stay as they are.
+    """
+    places = dict(known) | {
+        identifier: entry.ref for identifier, entry in zip(log.ids, log.entries, strict=True) if entry.ref
+    }
+    cut = _place_all(log, places)
+    if not allow_orphans:
+        inside = set(log.ids)
+        _raise(log.path, [(log.entries[number].line, _lost(log, number, inside)) for number in sorted(cut)])
+    events = [_event(log, number, places, is_cut=number in cut) for number in range(len(log.entries))]
+    pairs = zip(log.entries, events, strict=True)
+    _raise(log.path, [(entry.line, told) for entry, event in pairs if (told := _misfit(event, places))])
+    return Read(events=tuple(events), orphans=len(cut))
+
+
+def _place_all(log: Log, places: dict[EventId, Ref]) -> set[int]:
+    """Fill in the place of every entry; returns the entries whose parent is nowhere or below them."""
+    numbers = {identifier: number for number, identifier in reversed(list(enumerate(log.ids)))}
+    cut: set[int] = set()
+    for start, entry in enumerate(log.entries):
+        if entry.ref is not None:
+            if entry.parent is not None and EventId(entry.parent) not in places:
+                cut.add(start)
+            continue
+        path: dict[EventId, int] = {}
+        identifier = log.ids[start]
+        while identifier not in places:
+            number = numbers[identifier]
+            parent = log.parent_id(log.entries[number])
+            path[identifier] = number
+            if parent is None or parent in path or (parent not in places and parent not in numbers):
+                if parent is not None:
+                    cut.add(number)
+                places[identifier] = ref_of(identifier, identifier, 0)
+            else:
+                identifier = parent
+        for below, number in reversed(path.items()):
+            if below not in places and (parent := log.parent_id(log.entries[number])):
+                places[below] = Ref(*split_id(below), descent_from(places[parent]))
+    return cut
+
+
+def _lost(log: Log, number: int, inside: Collection[EventId]) -> str:
+    entry = log.entries[number]
+    why = "descends from it" if log.parent_id(entry) in inside else "is neither in the file nor in this space"
+    return f"names the parent {_last(entry.parent or '')!r}, which {why} (--allow-orphans takes it all the same)"
+
+
+def _event(log: Log, number: int, places: Mapping[EventId, Ref], *, is_cut: bool) -> Event:
+    entry, identifier = log.entries[number], log.ids[number]
+    place = places[identifier]
+    return Event(
+        id=identifier,
+        name=entry.name,
+        at=entry.at,
+        body=entry.body,
+        context=entry.context,
+        root_id=place.root_id,
+        parent_id=None if is_cut and entry.ref is None else log.parent_id(entry),
+        depth=place.depth,
+        origin=entry.origin,
+        error=entry.error,
+    )
+
+
+def _misfit(event: Event, places: Mapping[EventId, Ref]) -> str | None:
+    """What is wrong with the place that a line of an export claims."""
+    if event.parent_id is None:
+        fits = event.root_id == event.id and event.depth == 0
+    else:
+        parent = places.get(event.parent_id)
+        fits = parent is None or (event.root_id == parent.root_id and event.depth == parent.depth + 1)
+    return None if fits else f"has a root or a depth that does not fit its parent {event.parent_id}"

@@ -1,0 +1,533 @@
+"""A segment: append-only, memory-mapped, readable alone, whole after any crash.
+
+    header | spine | heap
+    spine[i] = scope << 32 | end of frame i; 0 = not written
+
+One word of the spine is commit mark, offset and context at once. A frame is a MessagePack array: time, name, flags,
+data and, for a child, its lineage. A context is written once, as a frame with scope 0: its number and itself. Frames
+lie end to end, so that a thousand of them are read as one array. Two slots of the header hold the last sync marks with
+a checksum of the heap: one that power loss tore falls back to the other.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import struct
+import sys
+import threading
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import pairwise
+from operator import attrgetter
+from pathlib import Path
+from time import monotonic
+from typing import NamedTuple, cast
+from zlib import crc32
+
+import msgspec
+
+from mica.errors import InvalidEvent, StoreFull, StoreUnavailable
+from mica.model.event import (
+    EMPTY,
+    EPOCH,
+    ORIGINS,
+    REFUSED,
+    Context,
+    Event,
+    EventId,
+    WriterId,
+    check_encoded,
+    encode_data,
+    event_id,
+    make_event,
+)
+
+MAGIC = b"mica-seg"
+VERSION = 2
+HEADER_BYTES = 4_096  # one page, so that the spine is aligned
+SCOPE_SHIFT = 32
+END_MASK = 2**32 - 1  # offsets have 32 bits: a segment is smaller than 4 GiB
+ERROR, ORIGIN_SHIFT, ORIGIN_MASK, MICROSECONDS = 1, 1, 7, 64  # flags: it failed; who said it; its time is far away
+SUFFIX, UNNAMED = ".segment", ".unnamed"  # the other while it is made
+UNREADABLE = (ValueError, KeyError, RecursionError)  # what reading a damaged frame raises
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14, which Python does not name yet
+READ_FRAMES = 1_024  # decoded in one call, which holds the interpreter for a fraction of a millisecond
+
+_HEADER = struct.Struct("<8sIIQ26s")  # magic, version, capacity, base sequence, writer
+_MARK = struct.Struct("<QQI")  # frames synced, end of the last, checksum of the heap up to it
+_MARKS_AT = 256, 512
+_FOLDED = struct.Struct("<Q")
+_FOLDED_AT = 768
+PIECE_SHARE, PIECE_BYTES = 16, (2**16, 2**19)  # of the heap made ready at once: a quiet process writes little for
+# nothing, a busy one makes pages for 2,700 events in a tenth of a millisecond
+PACE_S = 0.005  # between two syncs: with less, most is written to pages that are being synced, prepared or not
+_ZEROS = memoryview(bytes(PIECE_BYTES[1]))
+
+_LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)  # halves of a word: where a frame ends, and its scope
+_ARRAY = b"\xdd"  # what turns frames end to end into one MessagePack array, with their number
+
+
+Body = dict[str, object]
+
+
+class Lineage(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    depth: int = 0
+    parent: int = 0  # sequences; of the same writer unless the last two say another
+    root: int = 0
+    parent_writer: WriterId | None = None
+    root_writer: WriterId | None = None
+
+
+class Frame(msgspec.Struct, array_like=True, gc=False):
+    """An event as it is written, its data not decoded yet; or a context with its number."""
+
+    at: int  # nanoseconds since 1970; microseconds where a flag says so, before 1678 and after 2262; a context's number
+    name: str | Context
+    flags: int = 0
+    data: msgspec.Raw = msgspec.Raw(b"\x80")
+    lineage: Lineage = Lineage()
+
+    @property
+    def microseconds(self) -> int:
+        return self.at if self.flags & MICROSECONDS else self.at // 1_000
+
+    @property
+    def moment(self) -> datetime:
+        return EPOCH + timedelta(0, 0, self.at if self.flags & MICROSECONDS else self.at // 1_000)
+
+
+class Whole(msgspec.Struct, array_like=True, gc=False):
+    """The same with its data decoded, as nearly every frame can be."""
+
+    at: int
+    name: str | Context
+    flags: int = 0
+    data: dict[str, object] | bytes = b"{}"
+    lineage: Lineage = Lineage()
+
+
+class Head(msgspec.Struct, array_like=True, gc=False):
+    """The beginning of a frame: what is behind it is skipped, not decoded."""
+
+    at: int
+
+
+encode_frame, encode_into = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Encoder().encode_into
+check_context = msgspec.msgpack.Decoder(tuple[int, Context]).decode  # raises where a field is not what it should be
+_bodies = msgspec.msgpack.Decoder(dict[object, object] | bytes)  # bytes: JSON already
+_frames = msgspec.msgpack.Decoder(list[Frame])
+_wholes = msgspec.msgpack.Decoder(list[Whole])
+_heads = msgspec.msgpack.Decoder(list[Head])
+_as_lines = msgspec.json.Encoder().encode_lines
+_at = attrgetter("at")
+
+
+class Segment:
+    """One file; or anonymous memory, for a space that ends with its process."""
+
+    def __init__(self, area: mmap.mmap, descriptor: int, path: Path | None) -> None:
+        self.area = area
+        self.descriptor = descriptor
+        self.path = path
+        _, _, self.capacity, self.base, writer = _HEADER.unpack_from(area)
+        self.writer = WriterId(writer.decode())
+        self.heap_at = HEADER_BYTES + 8 * self.capacity
+        self.spine = memoryview(area)[HEADER_BYTES : self.heap_at].cast("Q")
+        self._halves = memoryview(area)[HEADER_BYTES : self.heap_at].cast("I")
+        self.count = 0  # frames known to be written
+        self.folded: int = _FOLDED.unpack_from(area, _FOLDED_AT)[0]
+        self.contexts: dict[int, Context] = {}  # met so far by a reader
+        self._line = Lineage(), EventId(""), EventId("")  # the last, and the ids of root and parent
+        self.ready: int = self.heap_at  # up to here pages were made ready to be written
+        self._piece = min(max((len(area) - self.heap_at) // PIECE_SHARE, PIECE_BYTES[0]), PIECE_BYTES[1])
+        self._preparing = threading.Lock()  # held while pages are filled that nobody writes to yet
+        self.synced = 0
+        self._synced_at = monotonic()
+        self.checksum = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.area)
+
+    @property
+    def end(self) -> int:
+        """Where the last frame ends."""
+        return self.spine[self.count - 1] & END_MASK if self.count else self.heap_at
+
+    def prepare(self, end: int) -> int:
+        """Make pages ready for frames up to this place, and some beyond; returns how far. Nothing is written there yet.
+
+        Pages that come into being in one piece and are mapped at once cost a quarter of what touching each one does.
+        """
+        with self._preparing:
+            while self.ready < end <= self.size_bytes:
+                piece = min(self._piece, self.size_bytes - self.ready)
+                with suppress(OSError):  # then pages are made when they are touched: the disk has room for them
+                    if self.descriptor >= 0:
+                        os.pwrite(self.descriptor, _ZEROS[:piece], self.ready)
+                        self.area.madvise(POPULATE_WRITE, self.ready, piece)
+                self.ready += piece
+            return self.ready
+
+    def _prepare_again(self, before: int) -> None:
+        """After a sync of what was written behind `before`: make ready what will be written until the next.
+
+        A sync leaves its pages, those ahead too, so that the next write to each has to ask the file system. In `emit`
+        that happens page by page; here it is one call, and nobody waits for it.
+        """
+        count = self.refreshed()
+        end = self.spine[count - 1] & END_MASK
+        ahead = max(2 * (end - before), PIECE_BYTES[0])
+        if count == self.capacity or ahead > PIECE_BYTES[1]:
+            return
+        ready = self.prepare(min(end + ahead, self.size_bytes))
+        word, page = HEADER_BYTES + 8 * count, mmap.PAGESIZE
+        for first, last in ((word, word + page), (end, min(end + ahead, ready))):
+            start = first - first % page
+            with suppress(OSError):
+                self.area.madvise(POPULATE_WRITE, start, last - start)
+
+    def events_in(self, first: int, last: int) -> int:
+        """How many of these frames are events; the others say what a context is, and belong to none."""
+        return sum(1 for word in self.spine[first:last] if word >> SCOPE_SHIFT)
+
+    def refreshed(self) -> int:
+        """How many frames are written, by what the spine says now. Threads may ask at once."""
+        first, last = self.count, self.capacity
+        while first < last:  # words are written in order: the first that is not is found by halving
+            middle = (first + last) // 2
+            if self.spine[middle]:
+                first = middle + 1
+            else:
+                last = middle
+        self.count = first
+        return first
+
+    def batch(self, limit: int, count: int) -> Batch:
+        """What up to `limit` of `count` frames hold that are not folded. Raises UNREADABLE when one cannot be read."""
+        last = min(count, self.folded + limit)
+        return Batch(self, self.read(self.folded, last), last)
+
+    def salvaged(self, limit: int, count: int) -> Batch:
+        """The same frame by frame; in place of one that cannot be read, why, and the bytes that it is."""
+        last = min(count, self.folded + limit)
+        found: list[Event] = []
+        for index in range(self.folded, last):
+            try:
+                found += self.read(index, index + 1)
+            except UNREADABLE as error:
+                start = self.spine[index - 1] & END_MASK if index else self.heap_at
+                frame = self.area[start : self.spine[index] & END_MASK].decode(errors="backslashreplace")
+                told = {"text": f"frame {index} of {self.writer} cannot be read: {error}", "frame": frame}
+                identifier = event_id(self.writer, self.base + index)
+                found.append(
+                    make_event(identifier, REFUSED, told, at=self._time_before(index), context=EMPTY, error=True)
+                )
+        return Batch(self, found, last)
+
+    def _time_before(self, index: int) -> datetime:
+        """When the nearest event before a frame was that can be read: the same, whoever reads the segment again."""
+        for before in range(index - 1, -1, -1):
+            with suppress(*UNREADABLE):
+                if self.spine[before] >> SCOPE_SHIFT:
+                    return self.frames(before, before + 1)[0].moment
+        return EPOCH
+
+    def read(self, first: int, last: int) -> list[Event]:
+        """The events of some frames, contexts left out. Raises ValueError when a frame is damaged."""
+        try:
+            return self._read_together(first, last)
+        except (*UNREADABLE, TypeError, InvalidEvent):  # one is damaged, or holds what JSON cannot
+            scoped = zip(self.scopes(first, last), self.frames(first, last), strict=True)
+            found = [self._event_or_context(index, *each) for index, each in enumerate(scoped, first)]
+            return [event for event in found if event is not None]
+
+    def _event_or_context(self, index: int, scope: int, frame: Frame) -> Event | None:
+        if scope:
+            return self.event(index, frame)
+        self._learn(frame)
+        return None
+
+    def _read_together(self, first: int, last: int) -> list[Event]:
+        """As `read`, for frames that are as most are: decoded, and written as JSON, in one call each."""
+        frames = _wholes.decode(self._array(first, last))
+        lines = iter(_as_lines([frame.data for frame in frames if type(frame.data) is dict]).split(b"\n"))
+        found = []
+        writer, base, contexts, known = self.writer, self.base, self.contexts, self._line
+        for index, (scope, frame) in enumerate(zip(self.scopes(first, last), frames, strict=True), first):
+            if not scope:
+                self._learn(frame)
+                continue
+            name, data, line, flags = frame.name, frame.data, frame.lineage, frame.flags
+            if type(name) is not str:
+                raise ValueError("a frame with a context is no event")
+            if type(data) is dict:
+                body = next(lines)
+                check_encoded(name, data, body)
+            else:
+                body = cast(bytes, data)
+            identifier = root = event_id(writer, base + index)
+            parent = None
+            if depth := line.depth:
+                if known[0] != line:  # brothers have it in common
+                    above = event_id(line.parent_writer or writer, line.parent)
+                    known = self._line = line, event_id(line.root_writer or writer, line.root), above
+                _, root, parent = known
+            found.append(
+                Event(
+                    id=identifier,
+                    name=name,
+                    at=EPOCH + timedelta(0, 0, frame.at if flags & MICROSECONDS else frame.at // 1_000),
+                    body=body,
+                    context=contexts[scope] if scope in contexts else self.context(index),
+                    root_id=root,
+                    parent_id=parent,
+                    depth=depth,
+                    origin=ORIGINS[flags >> ORIGIN_SHIFT & ORIGIN_MASK],
+                    error=bool(flags & ERROR),
+                )
+            )
+        return found
+
+    def scopes(self, first: int, last: int) -> list[int]:
+        """The numbers of the contexts of some frames; 0 for a frame that is a context."""
+        return self._halves[2 * first + _HIGH : 2 * last : 2].tolist()
+
+    def frames(self, first: int, last: int) -> list[Frame]:
+        """Some frames, decoded in one call. Raises ValueError when one is damaged."""
+        return _frames.decode(self._array(first, last))
+
+    def times(self, first: int, last: int) -> list[int]:
+        """How some frames begin: with their time, or their number. The rest of them is not decoded."""
+        return list(map(_at, _heads.decode(self._array(first, last))))
+
+    def _array(self, first: int, last: int) -> bytes:
+        start = self.spine[first - 1] & END_MASK if first else self.heap_at
+        end = self.spine[last - 1] & END_MASK if last else self.heap_at
+        return _ARRAY + (last - first).to_bytes(4) + self.area[start:end]
+
+    def event(self, index: int, frame: Frame) -> Event:
+        """The event of a frame; in place of one whose data JSON cannot hold, its name and why."""
+        name, line = frame.name, frame.lineage
+        if not isinstance(name, str):
+            raise ValueError("a frame with a context is no event")
+        identifier = event_id(self.writer, self.base + index)
+        root, parent = identifier, None
+        if line.depth:
+            known = self._line
+            if known[0] != line:  # brothers have it in common
+                above = event_id(line.parent_writer or self.writer, line.parent)
+                known = self._line = line, event_id(line.root_writer or self.writer, line.root), above
+            _, root, parent = known
+        body = _bodies.decode(frame.data)
+        try:
+            encoded = body if isinstance(body, bytes) else encode_data(name, cast(Body, body))
+        except InvalidEvent as error:
+            told = {"name": name, "text": str(error), "data": repr(body)}
+            return make_event(identifier, REFUSED, told, at=frame.moment, context=EMPTY, error=True)
+        return Event(
+            id=identifier,
+            name=name,
+            at=frame.moment,
+            body=encoded,
+            context=self.context(index),
+            root_id=root,
+            parent_id=parent,
+            depth=line.depth,
+            origin=ORIGINS[frame.flags >> ORIGIN_SHIFT & ORIGIN_MASK],
+            error=bool(frame.flags & ERROR),
+        )
+
+    def context(self, index: int) -> Context:
+        """The context of an event."""
+        scope = self.spine[index] >> SCOPE_SHIFT
+        if scope not in self.contexts:
+            self.learn(index)  # a reader that began in the middle
+        if scope not in self.contexts:
+            raise ValueError(f"its context, number {scope}, cannot be read")
+        return self.contexts[scope]
+
+    def learn(self, before: int) -> None:
+        """Read the contexts that were written before this frame; a damaged one is missed by those who need it."""
+        for index, scope in enumerate(self.scopes(0, before)):
+            if scope == 0:
+                with suppress(*UNREADABLE):
+                    self._learn(*self.frames(index, index + 1))
+
+    def _learn(self, frame: Frame | Whole) -> None:
+        if not isinstance(frame.name, Context):
+            raise ValueError("a frame without a context is no context")
+        self.contexts[frame.at] = frame.name
+
+    def mark_folded(self, index: int) -> None:
+        self.folded = index
+        _FOLDED.pack_into(self.area, _FOLDED_AT, index)
+
+    def sync(self) -> None:
+        """Bring every frame written before to the disk, with a mark that says so."""
+        count = self.refreshed()
+        if self.descriptor < 0 or count == self.synced:
+            return
+        is_paced = monotonic() - self._synced_at > PACE_S
+        if not self.synced and self.path is not None:
+            _sync_folder(self.path.parent)
+        end = self.spine[count - 1] & END_MASK
+        start = self.spine[self.synced - 1] & END_MASK if self.synced else self.heap_at
+        with memoryview(self.area) as whole:
+            self.checksum = crc32(whole[start:end], self.checksum)
+        slot = _MARKS_AT[count & 1]
+        _MARK.pack_into(self.area, slot, count, end, self.checksum)
+        full = start - start % mmap.PAGESIZE, end - end % mmap.PAGESIZE  # pages that nobody writes to any more
+        if full[0] < full[1]:
+            # A page that is mapped is taken from every core by itself before it is written out. These come back when
+            # they are read.
+            self.area.madvise(mmap.MADV_DONTNEED, full[0], full[1] - full[0])
+        os.fdatasync(self.descriptor)
+        self.synced = count
+        if is_paced:
+            self._prepare_again(start)
+        self._synced_at = monotonic()
+
+    def recover(self) -> str | None:
+        """Count what was committed before a crash. Returns what is wrong with it, if that can be told without reading.
+
+        What a kill leaves is whole. What power loss has torn is found when it is read: see `cut`.
+        """
+        ends = [self.heap_at, *self._halves[_LOW::2].tolist()]
+        self.count = (ends.index(0) if 0 in ends else len(ends)) - 1
+        del ends[self.count + 1 :]
+        problem = None
+        if (
+            ends != sorted(ends)
+            or ends[-1] > self.size_bytes
+            or (self.count < self.capacity and self.spine[self.count])
+        ):
+            outside = (i for i, (start, end) in enumerate(pairwise(ends)) if not start < end <= self.size_bytes)
+            self.count = next(outside, self.count)
+            problem = f"frame {self.count} is damaged: it ends outside of the segment; no frame from there on is stored"
+        magic, _, _, base, _ = _HEADER.unpack_from(self.area)
+        if (magic, base) != (MAGIC, self.base):
+            problem = problem or "its header is damaged"
+        marks = [mark for slot in _MARKS_AT if (mark := _MARK.unpack_from(self.area, slot))[0]]
+        if marks and not any(count <= self.count and self._holds(end, checksum) for count, end, checksum in marks):
+            problem = problem or "what was synced does not have the checksum of that moment"
+        return problem
+
+    def cut(self) -> str:
+        """Let the segment end behind the last frame that can be read. Returns which of those before cannot, and why."""
+        damaged: dict[int, Exception] = {}
+        for index in range(self.folded, self.count):
+            try:
+                self.read(index, index + 1)
+            except UNREADABLE as error:
+                damaged[index] = error
+        last, first = self.count, next(iter(damaged))
+        while last - 1 in damaged:
+            last -= 1
+        self.count, torn = last, self.count - last
+        told = f"frame {first} is damaged: {damaged[first]}"
+        if inside := len(damaged) - torn:
+            told += f"; in place of {inside:,} damaged frames events named {REFUSED} are stored, with their bytes"
+        return f"{told}; the last {torn:,} frames are damaged, and not stored" if torn else told
+
+    def _holds(self, end: int, checksum: int) -> bool:
+        return crc32(self.area[self.heap_at : min(end, self.size_bytes)]) == checksum
+
+    def close(self) -> None:
+        """Release the file. Who still reads the segment reads on: its memory goes with the last of them."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def remove(self) -> None:
+        self.close()
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+class Batch(NamedTuple):
+    """Events on their way into the store, and how many frames of their segment are folded when they are there."""
+
+    segment: Segment
+    events: list[Event]
+    reached: int
+
+
+class Stretch(NamedTuple):
+    """Some frames of a segment."""
+
+    segment: Segment
+    first: int
+    last: int  # not of them
+
+
+def make_segment(folder: Path | None, *, writer: WriterId, base: int, capacity: int, heap_bytes: int) -> Segment:
+    """A new segment. It gets its name when it is whole: a file with such a name that is no segment is damaged."""
+    size = HEADER_BYTES + 8 * capacity + heap_bytes
+    header = _HEADER.pack(MAGIC, VERSION, capacity, base, writer.encode())
+    if folder is None:
+        area, descriptor, path = mmap.mmap(-1, size), -1, None
+        area[: len(header)] = header
+    else:
+        path = folder / f"{base:016x}{SUFFIX}"
+        unnamed = path.with_suffix(UNNAMED)
+        try:
+            unnamed.unlink(missing_ok=True)  # of an attempt that was interrupted: nothing is in it
+            descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, size)  # a full disk is an error here, not a bus error inside emit
+                area = mmap.mmap(descriptor, size)
+                os.pwrite(descriptor, _ZEROS[: size - heap_bytes], 0)  # its pages are there before they are touched
+                area[: len(header)] = header
+                unnamed.rename(path)
+            except BaseException:
+                os.close(descriptor)
+                unnamed.unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                reason = f"no room for a segment of {size:,} bytes in {folder}: {error.strerror}; free some"
+                raise StoreFull(reason) from error
+            reason = f"cannot make a segment in {folder}: {error.strerror}; the event was not taken"
+            raise StoreUnavailable(reason) from error
+    area.madvise(mmap.MADV_RANDOM)  # or the first touch of a page reads many that are to be written, from nowhere
+    return Segment(area, descriptor, path)
+
+
+def load_segment(path: Path) -> Segment | None:
+    """A segment that another process left; None when power was lost before anything of it came to the disk.
+
+    Raises StoreUnavailable for another version, and OSError or ValueError when it is no segment at all.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if (size := os.fstat(descriptor).st_size) < HEADER_BYTES:
+            raise ValueError(f"it has {size:,} bytes, and a segment begins with {HEADER_BYTES:,}")
+        area = mmap.mmap(descriptor, 0)
+        if not any(area[: HEADER_BYTES + 8]):  # no frame was committed either
+            os.close(descriptor)
+            return None
+        magic, version, capacity, base, _ = _HEADER.unpack_from(area)
+        if magic != MAGIC and base != int(path.stem, 16):
+            raise ValueError(f"it begins with {magic!r}, and a segment with {MAGIC!r}")
+        if version != VERSION:
+            raise StoreUnavailable(f"segment {path} has version {version}, this mica knows {VERSION}; upgrade mica")
+        if HEADER_BYTES + 8 * capacity > len(area):
+            raise ValueError(f"it says that it holds {capacity:,} frames, and is too short for them")
+        segment = Segment(area, descriptor, path)
+        segment.base = int(path.stem, 16)  # as its header says, where that is whole
+        return segment
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive power loss."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

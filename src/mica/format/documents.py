@@ -1,0 +1,151 @@
+"""Events, crystals and trails as clients are sent them: all of it, or the fields that a bundle or a list names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias, cast
+
+import msgspec
+
+from mica.errors import InvalidInput
+from mica.model.crystal import Crystal
+from mica.model.event import Event
+from mica.model.trail import Trail
+from mica.navigation.trails.matcher import Choice
+
+Document: TypeAlias = dict[str, object]  # ready to be written as JSON; whole data is there as the bytes it is stored in
+Fields: TypeAlias = tuple[str, ...]
+
+OWN = ("id", "name", "at", "context", "root_id", "parent_id", "depth", "origin", "error", "position")
+DERIVED = ("correlation", "data")
+CONTEXT = ("session", "agent", "user", "task", "correlation", "labels")
+OPEN = ("data.", "context.labels.")  # below these every name may stand
+
+FULL: Fields = (*OWN, *DERIVED)
+_MINIMAL: Fields = ("id", "name", "correlation")
+_MONITORING: Fields = (*_MINIMAL, "depth", "context.agent")
+Bundle = Literal["minimal", "monitoring", "debugging", "timing", "errors", "full"]
+BUNDLES: Mapping[Bundle, Fields] = {
+    "minimal": _MINIMAL,
+    "monitoring": _MONITORING,
+    "debugging": (*_MONITORING, "parent_id", "root_id"),
+    "timing": ("id", "name", "at", "data.started_at", "data.duration_s"),
+    "errors": (*_MINIMAL, "error", "data.error_type", "data.error_message", "data.text"),
+    "full": FULL,
+}
+
+
+EVENTS = "text/event-stream"
+QUIET = b": quiet\n\n"  # a line that says only that the connection is alive
+
+
+def server_sent(data: bytes, *, id: str | int | None = None, event: str | None = None) -> bytes:
+    """One server-sent event. The data must be one line, as JSON is."""
+    named = b"" if event is None else b"event: %b\n" % event.encode()
+    numbered = b"" if id is None else b"id: %b\n" % str(id).encode()
+    return b"%b%bdata: %b\n\n" % (named, numbered, data)
+
+
+def chosen(*, bundle: str | None = None, fields: Iterable[str] = ()) -> Fields:
+    """The fields of a bundle and a list together; everything when neither is given. Raises InvalidInput."""
+    if bundle is not None and bundle not in BUNDLES:
+        raise InvalidInput(f"there is no bundle {bundle!r}; there are {', '.join(BUNDLES)}")
+    bundled = () if bundle is None else BUNDLES[cast(Bundle, bundle)]
+    wanted = tuple(dict.fromkeys([*bundled, *fields]))
+    for field in wanted:
+        _check(field)
+    return wanted or FULL
+
+
+def event_document(event: Event, fields: Fields = FULL) -> Document:
+    """These fields of an event, in its own shape; what it does not have is left out.
+
+    With all fields it holds everything: `mica events import` makes an equal event of it.
+    """
+    whole: Document = {name: getattr(event, name) for name in OWN}
+    whole["context"] = _context(event)
+    whole["correlation"] = event.correlation
+    whole["data"] = msgspec.Raw(event.body)
+    document: Document = {}
+    inside = event.data if any(field.startswith("data.") for field in fields) else {}
+    for field in fields:
+        if field in whole:
+            document[field] = whole[field]
+    for field in fields:
+        if "." in field and field.partition(".")[0] not in fields:
+            _pick({**whole, "data": inside}, field, into=document)
+    return document
+
+
+def event_documents(events: Sequence[Event], fields: Fields = FULL) -> list[Document]:
+    return [event_document(event, fields) for event in events]
+
+
+def event_line(event: Event, fields: Fields = FULL) -> bytes:
+    """An event as one line of JSON, without its line end."""
+    return msgspec.json.encode(event_document(event, fields))
+
+
+def crystal_document(crystal: Crystal) -> Document:
+    """A crystal as JSON, with its insight in one piece."""
+    document: Document = msgspec.to_builtins(crystal)
+    return {"id": crystal.id, "level": crystal.level, "period": crystal.period, "text": crystal.text, **document}
+
+
+def trail_document(trail: Trail) -> Document:
+    """A trail as JSON, with what follows from it."""
+    told: Document = msgspec.to_builtins(trail)
+    return told | {
+        "name": trail.name,
+        "entry": trail.entry,
+        "tokens": trail.tokens,
+        "success": trail.success,
+        "saving": None if trail.measured is None else trail.measured.saving,
+    }
+
+
+def choice_document(choice: Choice) -> Document:
+    """A trail that fits, how well and why, as JSON."""
+    return {
+        "match": choice.match,
+        "score": choice.score,
+        "reason": choice.reason,
+        "trail": trail_document(choice.trail),
+    }
+
+
+def _context(event: Event) -> dict[str, object]:
+    named = ((name, getattr(event.context, name)) for name in CONTEXT if name != "labels")
+    labels: dict[str, object] = {"labels": dict(event.context.labels)} if event.context.labels else {}
+    return {name: value for name, value in named if value is not None} | labels
+
+
+def _check(field: str) -> None:
+    known = {*OWN, *DERIVED, *(f"context.{name}" for name in CONTEXT)}
+    if field not in known and not any(field.startswith(start) and field != start for start in OPEN):
+        listed = ", ".join((*OWN, *DERIVED))
+        below = ", ".join(f"context.{name}" for name in CONTEXT)
+        raise InvalidInput(f"there is no field {field!r}; there are {listed}, {below}, context.labels.NAME, data.NAME…")
+
+
+def _pick(value: Mapping[str, object], field: str, *, into: Document) -> None:
+    """Copy what stands at a dotted path. A name that has dots itself is found too."""
+    if field in value:
+        into[field] = value[field]
+        return
+    name, _, rest = field.partition(".")
+    inner = value.get(name)
+    if rest and isinstance(inner, Mapping):
+        found: Document = {}
+        _pick(inner, rest, into=found)
+        if found:
+            _merge(into, {name: found})
+
+
+def _merge(into: Document, found: Document) -> None:
+    for name, value in found.items():
+        there = into.get(name)
+        if isinstance(there, dict) and isinstance(value, dict):
+            _merge(there, value)
+        else:
+            into[name] = value

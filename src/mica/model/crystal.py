@@ -1,0 +1,340 @@
+"""Crystals: what many marks, or many crystals of the level below, meant; and the laws that every one of them keeps.
+
+A crystal is recorded as an event and never changed: a later one supersedes it. The laws, by name:
+
+immutability  a mark or crystal never changes through crystallization
+provenance    a crystal has sources that exist; every statement cites marks of theirs; what is not cited is named
+levels        a session's crystal has marks as sources, every other one crystals of the level below
+time          its time contains the times of its sources
+compression   it has fewer tokens than its sources
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from mica.errors import InvalidEvent, InvalidInput, LawBroken
+from mica.model.event import CRYSTAL, MARK, Context, Event, EventId, mark_of, split_id
+from mica.tokens import ESTIMATOR, estimate
+
+Level = Literal["session", "day", "week", "epoch"]
+LEVELS: tuple[Level, ...] = ("session", "day", "week", "epoch")
+OF_MARKS = -1  # the level of a mark, below all others
+TREE = "tree:"  # how the period of a crystal begins that covers a causal tree beside the hierarchy of time
+
+_PERIODS: dict[Level, tuple[str, ...]] = {
+    "session": ("session:", "pool:", TREE),
+    "day": ("day:",),
+    "week": ("week:",),
+    "epoch": ("epoch:",),
+}
+
+
+def check_period(level: Level, period: str) -> None:
+    """Raise InvalidInput when no crystal of this level can be about this."""
+    if level not in LEVELS:
+        raise InvalidInput(f"there is no level {level!r}; use one of {', '.join(LEVELS)}")
+    begins = _PERIODS[level]
+    if not isinstance(period, str) or not any(period.startswith(each) and len(period) > len(each) for each in begins):
+        known = " or ".join(f"{each}…" for each in begins)
+        raise InvalidInput(f"a {level} crystal is not about {period!r}; its period is called {known}")
+
+
+NEUTRAL = 0.5  # a part of a mood that says nothing
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Period = Annotated[str, msgspec.Meta(min_length=3, max_length=600)]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
+Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class Statement(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Something that a crystal says, and the marks that say it."""
+
+    text: Text
+    sources: tuple[EventId, ...]
+
+
+class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A source that no statement cites, and why."""
+
+    id: EventId
+    reason: Text
+    similar_to: EventId | None = None  # the source that says it, where another does
+
+
+class Mood(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Seven qualities, each between 0 and 1."""
+
+    warmth: Share = NEUTRAL  # commits: something was brought home
+    weight: Share = NEUTRAL  # tests
+    tempo: Share = NEUTRAL  # how many marks
+    texture: Share = NEUTRAL  # failures: smooth or rough
+    brightness: Share = NEUTRAL  # successes against failures
+    saturation: Share = NEUTRAL  # how many marks, against a full session
+    complexity: Share = NEUTRAL  # kinds of marks
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        return msgspec.structs.astuple(self)
+
+    @property
+    def dominant(self) -> str | None:
+        """The quality that is furthest from neutral; None where none is."""
+        furthest = max(self.__struct_fields__, key=lambda name: abs(getattr(self, name) - NEUTRAL))
+        return furthest if getattr(self, furthest) != NEUTRAL else None
+
+
+def in_one_piece(texts: Iterable[str]) -> str:
+    """Statements one after the other, each once, so that it is seen where one ends."""
+    said = [stripped for text in dict.fromkeys(texts) if (stripped := text.strip())]
+    ended = [text if text.endswith((".", "!", "?", ":", ";", "…")) else f"{text}." for text in said[:-1]]
+    return " ".join([*ended, *said[-1:]])
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A crystal before it is recorded: all of it but its id and when it was made."""
+
+    level: Level
+    period: Period  # what it is about: session:s1, day:2026-11-03, week:2026-W45, epoch:first release, tree:<id>
+    insight: tuple[Statement, ...]
+    sources: tuple[EventId, ...]  # marks, or crystals of the level below
+    start_at: datetime
+    end_at: datetime
+    tokens: int  # of everything it says
+    source_tokens: int
+    method: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]  # extractive-1, model:<id>, committed:<agent>
+    significance: tuple[Statement, ...] = ()  # why it matters
+    principles: tuple[Statement, ...] = ()
+    topics: tuple[Topic, ...] = ()
+    mood: Mood = Mood()
+    confidence: Share = 0.5
+    marks: int = 0  # how many lie beneath it
+    dropped: tuple[Dropped, ...] = ()
+    open: tuple[EventId, ...] = ()  # marks of friction, questions and tasks that nothing has fulfilled
+    revision: Annotated[int, msgspec.Meta(ge=1)] = 1
+    supersedes: tuple[EventId, ...] = ()
+    label: Annotated[str, msgspec.Meta(max_length=200)] | None = None  # the name of an epoch
+    estimator: str = ESTIMATOR  # that counted the tokens
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        return self.insight + self.significance + self.principles
+
+    @property
+    def text(self) -> str:
+        """What it says first, in one piece."""
+        return in_one_piece(statement.text for statement in self.insight)
+
+    @property
+    def is_tree(self) -> bool:
+        return self.period.startswith(TREE)
+
+    @property
+    def number(self) -> int:
+        """Its level as a number: 0 for a session."""
+        return LEVELS.index(self.level)
+
+    @property
+    def compression(self) -> float:
+        """Tokens of its sources for each of its own."""
+        return self.source_tokens / self.tokens
+
+
+class Crystal(Draft, frozen=True, kw_only=True):
+    """What many marks meant, with its sources and what was left out."""
+
+    id: EventId
+    made_at: datetime
+    context: Context
+    position: int | None = None
+
+
+def said_tokens(statements: Iterable[Statement]) -> int:
+    """What statements cost, one on a line."""
+    return estimate("\n".join(dict.fromkeys(statement.text for statement in statements)))
+
+
+def crystal_data(draft: Draft) -> dict[str, object]:
+    """The data of the event that records a crystal."""
+    data: dict[str, object] = msgspec.to_builtins(draft)
+    return {"text": draft.text, **data}
+
+
+def crystal_of(event: Event) -> Crystal:
+    """The crystal that this event records. Raises InvalidEvent when it records none."""
+    try:
+        recorded = _decode(event.body)
+    except msgspec.ValidationError as error:
+        raise InvalidEvent(f"event {event.id!r} is not a crystal: {error}") from error
+    known = {name: getattr(recorded, name) for name in Draft.__struct_fields__}
+    return Crystal(id=event.id, made_at=event.at, context=event.context, position=event.position, **known)
+
+
+class _Recorded(Draft, frozen=True, kw_only=True):
+    """The data of an event that records a crystal: what it says first stands there once more, for who reads only it."""
+
+    again: object = msgspec.field(name="text", default=None)
+
+
+_decode = msgspec.json.Decoder(_Recorded).decode
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Marks or crystals that no crystal covers yet, and why."""
+
+    period: str
+    count: int
+    reason: str
+
+
+# -- The laws -------------------------------------------------------------------------------------------------
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is known of a source when a crystal over it is checked."""
+
+    level: int  # OF_MARKS, or that of a crystal
+    start_at: datetime
+    end_at: datetime
+    tokens: int
+    cites: frozenset[EventId]  # itself, when it is a mark; else the marks that its statements cite
+    is_live: bool = True  # neither retracted nor superseded
+
+
+def fact_of(event: Event, *, is_live: bool = True) -> Fact | None:
+    """What a crystal may rest on; None when an event is nothing of that kind. Recalled text is never evidence."""
+    if event.name == MARK and event.origin != "recalled":
+        return Fact(
+            level=OF_MARKS,
+            start_at=event.at,
+            end_at=event.at,
+            tokens=estimate(mark_of(event).text),
+            cites=frozenset([event.id]),
+            is_live=is_live,
+        )
+    if event.name == CRYSTAL:
+        crystal = crystal_of(event)
+        return Fact(
+            level=crystal.number,
+            start_at=crystal.start_at,
+            end_at=crystal.end_at,
+            tokens=crystal.tokens,
+            cites=frozenset(cited for statement in crystal.statements for cited in statement.sources),
+            is_live=is_live,
+        )
+    return None
+
+
+def check_laws(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
+    """Raise LawBroken, with the law, when a crystal may not be. `facts` are those of its sources that are there."""
+    _check_provenance(crystal, facts)
+    for identifier, fact in facts.items():
+        if fact.level != crystal.number - 1:
+            below = "marks" if crystal.number == 0 else f"{LEVELS[crystal.number - 1]} crystals"
+            found = "a mark" if fact.level == OF_MARKS else f"a {LEVELS[fact.level]} crystal"
+            raise LawBroken("levels", f"a {crystal.level} crystal is made of {below} only; {identifier} is {found}")
+    if own := [identifier for identifier in crystal.sources if identifier in crystal.supersedes]:
+        raise LawBroken("provenance", f"{own[0]} is its source; what it rests on cannot be superseded by it")
+    for moment in (crystal.start_at, crystal.end_at):
+        if moment.tzinfo is None:
+            raise LawBroken("time", f"{moment.isoformat()} has no time zone; use aware datetimes")
+    first, last = min(fact.start_at for fact in facts.values()), max(fact.end_at for fact in facts.values())
+    if crystal.start_at > first or crystal.end_at < last:
+        raise LawBroken(
+            "time",
+            f"its time, {crystal.start_at.isoformat()} to {crystal.end_at.isoformat()}, must contain that of its "
+            f"sources, {first.isoformat()} to {last.isoformat()}",
+        )
+    if crystal.estimator != ESTIMATOR:
+        raise LawBroken("compression", f"its tokens are counted by {crystal.estimator!r}, which nobody knows here")
+    if crystal.tokens < said_tokens(crystal.statements):
+        raise LawBroken("compression", f"it says {crystal.tokens} tokens and has {said_tokens(crystal.statements)}")
+    whole = sum(fact.tokens for fact in facts.values())
+    if crystal.source_tokens != whole:
+        raise LawBroken("compression", f"it says {crystal.source_tokens:,} tokens of its sources, which have {whole:,}")
+    if not 0 < crystal.tokens < whole:
+        raise LawBroken("compression", f"it has {crystal.tokens:,} tokens, its sources {whole:,}; it must have fewer")
+
+
+def _check_provenance(crystal: Draft, facts: Mapping[EventId, Fact]) -> None:
+    if not crystal.sources:
+        raise LawBroken("provenance", "a crystal has at least one source")
+    if len(set(crystal.sources)) < len(crystal.sources):
+        raise LawBroken("provenance", "a source is named once")
+    if unknown := [identifier for identifier in crystal.sources if identifier not in facts]:
+        raise no_source(unknown[0])
+    if gone := [identifier for identifier in crystal.sources if not facts[identifier].is_live]:
+        raise LawBroken("provenance", f"{gone[0]} was retracted or superseded; use what stands in its place")
+    if not crystal.insight:
+        raise LawBroken("provenance", "a crystal says something; its insight is empty")
+    beneath = frozenset[EventId]().union(*(facts[identifier].cites for identifier in crystal.sources))
+    for statement in crystal.statements:
+        if not statement.sources or not beneath.issuperset(statement.sources):
+            raise LawBroken(
+                "provenance", f"every statement cites marks beneath its crystal; this one does not: {statement.text!r}"
+            )
+    cited = {each for statement in crystal.statements for each in statement.sources}
+    dropped = {each.id for each in crystal.dropped}
+    for identifier in crystal.sources:
+        if not (facts[identifier].cites & cited) and identifier not in dropped:
+            raise LawBroken("provenance", f"{identifier} is neither cited nor named among what was dropped")
+
+
+def no_source(identifier: str) -> LawBroken:
+    """The error when nothing can rest on what is named."""
+    why = "there is no such event, it is of another kind, only repeats what was recalled, or was purged"
+    return LawBroken("provenance", f"{identifier} is no mark or crystal of this space that can be a source: {why}")
+
+
+def overlap(crystal: Draft) -> LawBroken:
+    """The error when a source has a live crystal in the hierarchy of time already."""
+    return LawBroken("overlap", f"a source of {crystal.period} has another live crystal; supersede that one")
+
+
+# -- What was retracted -----------------------------------------------------------------------------------------
+
+
+class _Retraction(msgspec.Struct):
+    mark: EventId
+    reason: str = ""
+
+
+def retracted_by(event: Event) -> EventId:
+    """The mark or crystal that this event says does not hold any more. Raises InvalidEvent when it names none."""
+    try:
+        retracted = msgspec.json.decode(event.body, type=_Retraction).mark
+    except msgspec.DecodeError as error:
+        raise InvalidEvent(f"event {event.id!r} retracts no mark: {error}") from error
+    split_id(retracted)
+    return retracted
+
+
+# -- Asking for them --------------------------------------------------------------------------------------------
+
+
+class CrystalQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which crystals to read. Every given field must hold; the `limit` that end last are returned, oldest first."""
+
+    level: Level | None = None
+    period: str | None = None
+    since: datetime | None = None  # that end at this time or later
+    until: datetime | None = None  # that begin before this time
+    is_live: bool | None = True  # not superseded; None: all of them
+    is_sealed: bool | None = None  # a source of a live crystal of the next level
+    is_stale: bool | None = None  # rests on something that was retracted or superseded
+    positions: frozenset[int] | None = None  # one of these
+    limit: int | None = 100
+
+    def __post_init__(self) -> None:
+        for at in (self.since, self.until):
+            if at is not None and at.tzinfo is None:
+                raise InvalidInput(f"{at.isoformat()} has no time zone; use an aware datetime")
+        if self.level is not None and self.level not in LEVELS:
+            raise InvalidInput(f"there is no level {self.level!r}; use one of {', '.join(LEVELS)}")
+        if self.limit is not None and self.limit < 0:
+            raise InvalidInput(f"a limit of {self.limit} is not possible; give 0 or more, or None for all")

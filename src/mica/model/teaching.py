@@ -1,0 +1,189 @@
+"""Teachings: crystals that a person or a rule promoted, so that every brief may carry them until they are withdrawn.
+
+A teaching is an event with the statements of its crystal and the marks they cite. Whether it stands follows from the
+log: it ends when somebody withdraws it, or when its crystal or a mark that it cites is retracted. A crystal that was
+superseded leaves it standing, since its statements still rest on their marks, but the teaching names the successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from mica.errors import InvalidEvent
+from mica.model.crystal import LEVELS, Crystal, Level, Share, Statement, in_one_piece
+from mica.model.event import Event, EventId
+
+PROMOTED = "teaching.promoted"
+WITHDRAWN = "teaching.withdrawn"
+SOURCE = "witness:crystal:"  # what stands before the id of the crystal that a teaching comes from
+
+CONFIDENCE_MIN = 0.85
+MARKS_MIN = 5
+SHARE_MIN = 0.85  # of what a crystal of its level can score
+AUTO_MAX = 3  # in one run: a person should be able to read what a rule promoted
+MARKS_ENOUGH = 20  # more say no more about how well founded a crystal is
+LEVEL_BONUS = {"session": 0.0, "day": 0.0, "week": 0.1, "epoch": 0.2}
+
+
+class Teaching(msgspec.Struct, frozen=True, kw_only=True):
+    """What a promoted crystal says, with the marks behind each statement."""
+
+    id: EventId
+    content: tuple[Statement, ...]
+    principles: tuple[Statement, ...]
+    source: str  # witness:crystal:<id>
+    crystal: EventId
+    level: Level
+    period: str
+    topics: tuple[str, ...]
+    confidence: float
+    score: float
+    by: str  # who promoted it
+    reason: str
+    at: datetime
+    position: int | None = None
+    superseded_by: EventId | None = None  # the crystal that stands in the place of its own
+    ended: str | None = None  # why it does not stand any more
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        return self.content + self.principles
+
+    @property
+    def text(self) -> str:
+        return in_one_piece(statement.text for statement in self.content)
+
+    @property
+    def cites(self) -> frozenset[EventId]:
+        """Its crystal, and every mark it rests on."""
+        return frozenset([self.crystal, *(mark for statement in self.statements for mark in statement.sources)])
+
+
+class _Promotion(msgspec.Struct):
+    content: tuple[Statement, ...]
+    crystal: EventId
+    level: Level
+    period: str
+    source: str
+    principles: tuple[Statement, ...] = ()
+    topics: tuple[str, ...] = ()
+    confidence: Share = 0.5
+    score: float = 0.0
+    by: str = ""
+    reason: str = ""
+
+
+class Withdrawal(msgspec.Struct, frozen=True):
+    """That a teaching is none any more, and why."""
+
+    teaching: EventId
+    reason: str = ""
+    successor: EventId | None = None  # the teaching that takes its place
+
+
+def teaching_data(crystal: Crystal, *, by: str, reason: str) -> dict[str, object]:
+    """The data of the event that records a promotion."""
+    promotion = _Promotion(
+        content=crystal.insight + crystal.significance,
+        principles=crystal.principles,
+        source=f"{SOURCE}{crystal.id}",
+        crystal=crystal.id,
+        level=crystal.level,
+        period=crystal.period,
+        topics=crystal.topics,
+        confidence=crystal.confidence,
+        score=score(crystal),
+        by=by,
+        reason=reason,
+    )
+    return {"text": crystal.text, **msgspec.to_builtins(promotion)}
+
+
+def teaching_of(event: Event) -> Teaching:
+    """The teaching that this event records. Raises InvalidEvent when it records none."""
+    try:
+        promotion = msgspec.json.decode(event.body, type=_Promotion)
+    except msgspec.DecodeError as error:
+        raise InvalidEvent(f"event {event.id!r} is not a teaching: {error}") from error
+    known = {name: getattr(promotion, name) for name in promotion.__struct_fields__}
+    return Teaching(id=event.id, at=event.at, position=event.position, **known)
+
+
+def withdrawal_of(event: Event) -> Withdrawal:
+    """What this event withdraws. Raises InvalidEvent when it names no teaching."""
+    try:
+        return msgspec.json.decode(event.body, type=Withdrawal)
+    except msgspec.DecodeError as error:
+        raise InvalidEvent(f"event {event.id!r} withdraws no teaching: {error}") from error
+
+
+def judged(
+    teachings: Iterable[Teaching],
+    withdrawals: Iterable[Withdrawal],
+    *,
+    retracted: frozenset[EventId] = frozenset(),
+    successors: Mapping[EventId, EventId] | None = None,
+) -> list[Teaching]:
+    """Each teaching with whether it stands, and the crystal that supersedes its own."""
+    reasons = {each.teaching: each.reason for each in withdrawals}
+    found = []
+    for teaching in teachings:
+        ended = None
+        if teaching.id in reasons:
+            ended = f"withdrawn: {reasons[teaching.id]}" if reasons[teaching.id] else "withdrawn"
+        elif teaching.crystal in retracted:
+            ended = "its crystal was retracted"
+        elif teaching.cites & retracted:
+            ended = "a mark that it cites was retracted"
+        successor = (successors or {}).get(teaching.crystal)
+        found.append(msgspec.structs.replace(teaching, ended=ended, superseded_by=successor))
+    return found
+
+
+# -- The gate -------------------------------------------------------------------------------------------------
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A crystal that a rule would promote."""
+
+    crystal: Crystal
+    score: float
+    share: float  # of what its level can score
+
+
+def score(crystal: Crystal) -> float:
+    """How much a crystal deserves to be taught: how sure, how well founded, how wide, and whether it says rules."""
+    return round(
+        0.3 * crystal.confidence
+        + 0.2 * min(crystal.marks / MARKS_ENOUGH, 1)
+        + 0.1 * crystal.number
+        + LEVEL_BONUS[crystal.level]
+        + (0.1 if len(crystal.principles) >= 2 else 0)
+        + (0.05 if len(crystal.topics) >= 3 else 0),
+        6,
+    )
+
+
+def score_max(level: Level) -> float:
+    """The highest score that a crystal of this level can have."""
+    return round(0.3 + 0.2 + 0.1 * LEVELS.index(level) + LEVEL_BONUS[level] + 0.1 + 0.05, 6)
+
+
+def passing(crystals: Iterable[Crystal], *, besides: Iterable[tuple[str, str]] = ()) -> list[Candidate]:
+    """The crystals that pass the gate, best first; without those whose level and period are named.
+
+    Marks beneath count as sources at every level: a week has seven days at the most, and would never pass.
+    """
+    known = set(besides)
+    found = [
+        Candidate(crystal=crystal, score=score(crystal), share=round(score(crystal) / score_max(crystal.level), 6))
+        for crystal in crystals
+        if (crystal.level, crystal.period) not in known
+        and crystal.confidence >= CONFIDENCE_MIN
+        and crystal.marks >= MARKS_MIN
+    ]
+    passed = [candidate for candidate in found if candidate.share >= SHARE_MIN]
+    return sorted(passed, key=lambda each: (-each.share, -each.score, each.crystal.id))

@@ -1,0 +1,126 @@
+"""The account of a replay as charts and as one page that needs nothing else."""
+
+from __future__ import annotations
+
+from html import escape
+from itertools import accumulate
+
+from mica.navigation.charts import Series, bars, lines
+from mica.navigation.replay import Replay, Row
+
+BASELINES_SHOWN = 12
+ROWS_SHOWN = 500  # of the page; all are in --json
+
+PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>mica replay</title>
+<style>
+:root {{ color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif }}
+body {{ max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
+.charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(28rem, 1fr)); gap: 1rem }}
+table {{ border-collapse: collapse; width: 100% }}
+th, td {{ text-align: right; padding: .25rem .5rem; border-bottom: 1px solid #8884; vertical-align: top }}
+th:nth-child(-n+3), td:nth-child(-n+3) {{ text-align: left }}
+td:nth-child(-n+3) {{ overflow-wrap: anywhere }}
+td:first-child {{ min-width: 18rem }}
+.loss {{ color: #c2572b }} .gain {{ color: #3a8a57 }}
+</style>
+<h1>{verdict}</h1>
+<p>{facts}</p>
+<div class="charts">{charts}</div>
+<h2>Task by task</h2>
+<table><thead><tr><th>prompt<th>offered<th>needed<th>calls<th>seconds<th>tokens<th>cost<th>saved<th>net</tr></thead>
+<tbody>
+{rows}
+</tbody></table>
+</html>
+"""
+
+
+def charts(told: Replay) -> dict[str, str]:
+    """Each chart as SVG, by the name of its file."""
+    careful = list(accumulate(row.net_tokens for row in told.rows))
+    generous = list(accumulate(row.saved_generous - row.cost_tokens for row in told.rows))
+    return {
+        "net": lines(
+            "Net tokens, task after task",
+            [
+                Series(name="careful", points=list(enumerate(map(float, careful), 1))),
+                Series(name="generous", points=list(enumerate(map(float, generous), 1)), dashed=True),
+            ],
+            across="task",
+            up="tokens saved less tokens shown",
+        ),
+        "calibration": lines(
+            "What was said, and what came true",
+            [
+                Series(name="files", points=[(each.mean, each.true) for each in told.bins], dots=True),
+                Series(name="perfect", points=[(0.0, 0.0), (1.0, 1.0)] if told.bins else [], dashed=True),
+            ],
+            across="probability given",
+            up="share that was needed",
+        ),
+        "baseline": bars(
+            "Before the first edit, by kind of task (median)",
+            [
+                (f"{baseline.shape} ({baseline.tasks})", float(baseline.median_tokens))
+                for baseline in told.baselines[:BASELINES_SHOWN]
+            ],
+            unit="tokens",
+        ),
+    }
+
+
+def page(told: Replay) -> str:
+    """One HTML page with the verdict, the charts and every task."""
+    left_out = len(told.rows) - ROWS_SHOWN
+    rows = [_row(row) for row in told.rows[-ROWS_SHOWN:]]
+    if left_out > 0:
+        rows.insert(0, f"<tr><td colspan=9>{left_out:,} earlier tasks are in <code>mica replay --json</code></tr>")
+    return PAGE.format(
+        verdict=escape(told.verdict),
+        facts="<br>".join(map(escape, facts(told))),
+        charts="".join(charts(told).values()),
+        rows="\n".join(rows),
+    )
+
+
+def facts(told: Replay) -> list[str]:
+    """The figures in sentences, the bad ones too; none where there is nothing to count."""
+    if not told.rows:
+        return []
+    saved = (
+        f"Offers cost {told.cost_tokens:,} tokens and save {told.saved_tokens:,} in {told.saved_calls:,} searches "
+        f"(by the generous rule {told.saved_generous:,}); {told.winning:,} tasks gain, {told.losing:,} lose."
+    )
+    said = [
+        f"{len(told.rows):,} tasks took {told.navigation_tokens:,} tokens before their first edit.",
+        f"{told.spoke:,} would have had an offer; in {told.hits:,} of them something offered was needed.",
+        saved,
+    ]
+    if told.dollars is not None:
+        priced = f"; {told.unpriced:,} tasks have no known price" if told.unpriced else ""
+        said.append(f"Net in dollars, by prices of {told.prices_at}: {told.dollars:+.4f}{priced}.")
+    else:
+        said.append("Dollars are unknown: no price is known for the models of these tasks.")
+    if told.found_10 is not None:
+        said.append(f"Of the files a task needed, {told.found_10:.0%} stand in the first ten guesses.")
+    if told.error is not None:
+        said.append(f"Mean error of the probabilities: {told.error:.3f}.")
+    return said
+
+
+def _row(row: Row) -> str:
+    offered = ", ".join(guess.path for guess in row.offered) or "–"
+    kind = "gain" if row.net_tokens > 0 else "loss" if row.net_tokens < 0 else ""
+    cells = [
+        escape(row.prompt[:160] + ("…" if len(row.prompt) > 160 else "")),
+        escape(offered),
+        escape(", ".join(row.needed[:8]) + (" …" if len(row.needed) > 8 else "")),
+        f"{row.spent.calls:,}",
+        f"{row.spent.seconds:,.0f}",
+        f"{row.spent.tokens:,}",
+        f"{row.cost_tokens:,}",
+        f"{row.saved_tokens:,}",
+    ]
+    return "<tr>" + "".join(f"<td>{cell}" for cell in cells) + f'<td class="{kind}">{row.net_tokens:+,}</tr>'

@@ -1,0 +1,187 @@
+"""A day or a week of agents' work: what it took, what was offered, and whether offering helped.
+
+Whether it helped is never derived from a formula: of the prompts that mica would have answered, some are held out at
+random, and the report compares what both arms took before their first edit (TA-06).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Literal
+
+import msgspec
+
+from mica.llm.prices import Prices
+from mica.model.event import Event
+from mica.model.walk import ANSWER, Walk, walks_of
+from mica.navigation.bootstrap import SESSIONS_MIN, difference
+from mica.navigation.replay import TASKS_MIN, Spent, spent
+
+Period = Literal["day", "week"]
+LENGTHS: dict[Period, timedelta] = {"day": timedelta(days=1), "week": timedelta(days=7)}
+ARMS_SPAN = timedelta(weeks=8)  # of the comparison: one period has too few tasks to tell anything
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tasks of a period took before their first edit."""
+
+    tasks: int = 0
+    sessions: int = 0
+    agents: int = 0
+    median_tokens: int | None = None
+    median_calls: float | None = None
+    median_seconds: float | None = None
+
+
+class Arms(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks with an offer beside tasks whose offer was held out. Positive differences are in favour of offering."""
+
+    offered: int = 0
+    held_out: int = 0
+    hits: int = 0  # offers of which something was used
+    cost_tokens: int = 0
+    tokens: float | None = None  # held out less offered, per task, the offer's own cost counted
+    tokens_low: float | None = None
+    tokens_high: float | None = None
+    calls: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        if not self.offered + self.held_out:
+            return "Nothing was offered."
+        if self.tokens is None or self.tokens_low is None or self.tokens_high is None:
+            return (
+                f"{self.offered:,} offered, {self.held_out:,} held out: too few for a comparison "
+                f"({TASKS_MIN} of each are needed, of {SESSIONS_MIN} sessions)."
+            )
+        told = f"{self.tokens:+,.0f} tokens a task [{self.tokens_low:+,.0f}, {self.tokens_high:+,.0f}]"
+        if self.tokens_low > 0:
+            return f"Offering saved {told}."
+        return f"Offering lost {told}." if self.tokens_high < 0 else f"No difference shown: {told}."
+
+
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
+    """What models were asked, by the dated table; a model without a price is named, not guessed."""
+
+    answers: int = 0
+    tokens: int = 0
+    dollars: float | None = None
+    unpriced: tuple[str, ...] = ()
+    prices_at: str = ""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One period, the one before it, and the comparison of the arms over both and all before them that were given."""
+
+    period: Period
+    since: datetime
+    until: datetime
+    work: Work
+    before: Work
+    arms: Arms
+    spending: Spending
+    events: dict[str, int]  # what happened to trails and crystals, by name
+
+
+def report(events: Sequence[Event], *, period: Period, until: datetime, prices: Prices) -> Report:
+    """From events in order of time that reach back to the last period at least."""
+    since = until - LENGTHS[period]
+    walks = walks_of(events)
+    now = [walk for walk in walks if since <= walk.at < until]
+    earlier = [walk for walk in walks if since - LENGTHS[period] <= walk.at < since]
+    within = [event for event in events if since <= event.at < until]
+    return Report(
+        period=period,
+        since=since,
+        until=until,
+        work=_work(now),
+        before=_work(earlier),
+        arms=arms(walk for walk in walks if walk.at < until),
+        spending=_spending(within, prices),
+        events=dict(sorted(Counter(event.name for event in within if _is_told(event)).items())),
+    )
+
+
+def _is_told(event: Event) -> bool:
+    return event.name.startswith(("trail.", "crystal", "teaching.", "hook.failed", "job.failed"))
+
+
+def _work(walks: Sequence[Walk]) -> Work:
+    took = [spent(walk) for walk in walks if walk.steps]
+    sessions = len({walk.session for walk in walks if walk.session})
+    agents = len({walk.agent for walk in walks if walk.agent})
+    if not took:
+        return Work(tasks=len(walks), sessions=sessions, agents=agents)
+    return Work(
+        tasks=len(walks),
+        sessions=sessions,
+        agents=agents,
+        median_tokens=round(median(each.tokens for each in took)),
+        median_calls=median(each.calls for each in took),
+        median_seconds=median(each.seconds for each in took),
+    )
+
+
+def arms(walks: Iterable[Walk]) -> Arms:
+    """The two arms, as far as tasks went anywhere."""
+    given: list[tuple[Walk, Spent]] = []
+    held: list[tuple[Walk, Spent]] = []
+    for walk in walks:
+        if walk.offer is not None and walk.steps:
+            (held if walk.offer.held_out else given).append((walk, spent(walk)))
+    offers = [(walk, walk.offer) for walk, _ in given if walk.offer is not None]
+    cost = [offer.tokens for _, offer in offers]
+    tokens = (
+        [(walk.session or walk.id, float(took.tokens)) for walk, took in held],
+        [(walk.session or walk.id, float(took.tokens + own)) for (walk, took), own in zip(given, cost, strict=True)],
+    )
+    calls = ([float(took.calls) for _, took in held], [float(took.calls) for _, took in given])
+    interval = difference(*tokens) if min(len(held), len(given)) >= TASKS_MIN else None
+    means = [_mean([value for _, value in each]) for each in tokens] if interval else []
+    return Arms(
+        offered=len(given),
+        held_out=len(held),
+        hits=sum(bool(set(offer.paths) & set(walk.touched)) for walk, offer in offers),
+        cost_tokens=sum(cost),
+        tokens=means[0] - means[1] if interval else None,
+        tokens_low=interval[0] if interval else None,
+        tokens_high=interval[1] if interval else None,
+        calls=_mean(calls[0]) - _mean(calls[1]) if interval else None,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+FIELDS = {
+    "input_tokens": "read",
+    "output_tokens": "written",
+    "cache_read_tokens": "cache_read",
+    "cache_write_tokens": "cache_write",
+}
+
+
+def _spending(events: Iterable[Event], prices: Prices) -> Spending:
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    answers = 0
+    for event in events:
+        if event.name != ANSWER:
+            continue
+        answers += 1
+        data = event.data
+        counts = {name: data.get(field) for field, name in FIELDS.items()}
+        used[str(data.get("model"))].update({name: count for name, count in counts.items() if isinstance(count, int)})
+    priced = {model: price for model in used if (price := prices.of(model)) is not None}
+    costs = [price.of_usage(**{name: used[model][name] for name in FIELDS.values()}) for model, price in priced.items()]
+    return Spending(
+        answers=answers,
+        tokens=sum(count for counts in used.values() for count in counts.values()),
+        dollars=math.fsum(costs) if costs else None,
+        unpriced=tuple(sorted(set(used) - set(priced))),
+        prices_at=prices.at,
+    )

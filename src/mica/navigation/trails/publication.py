@@ -1,0 +1,168 @@
+"""Where commands and skills are published: by a person, or after an install by the daily evolution.
+
+Both are recorded, so that a purge reaches what they say and an uninstall takes them away again. What the evolution
+writes into a project is kept out of git by its own list of exclusions, never by a file of the project.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from mica.model.event import MARK, Event
+from mica.model.trail import CREATED, CRYSTALLIZED, Trail
+from mica.navigation.repository import git
+from mica.navigation.trails.commands import AGENTS_SKILLS, COMMANDS, SKILL, Destination, refresh, take_away
+from mica.store.purges import Purged
+
+CLAUDE = "claude-code"
+INSTALLED = "published.json"  # in the data folder
+BEGIN, END = "# mica: commands of learned trails", "# mica: end"
+NAMING = frozenset((MARK, CREATED, CRYSTALLIZED))  # whose words commands are made of
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that were written on a machine."""
+
+    host: str
+    destination: Destination
+
+
+class Republished(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of published files."""
+
+    written: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()  # what a person must see to, one sentence each
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an evolution has published on this machine, for an uninstall to find: kept in the data folder."""
+
+    destinations: tuple[Destination, ...] = ()
+
+
+def destination_of(root: Path, clients: Collection[str]) -> Destination | None:
+    """Where the clients that are installed find commands and skills of a project; None without any."""
+    skills = (AGENTS_SKILLS,) if any(client != CLAUDE for client in clients) else ()
+    commands = COMMANDS if CLAUDE in clients else None
+    return Destination(root=root, commands=commands, skills=skills) if clients else None
+
+
+def remember(destination: Destination, *, home: Path) -> None:
+    """Note where an evolution publishes, and let git ignore it there."""
+    known = _installed(home)
+    if destination not in known:
+        _write(home, (*known, destination))
+    _exclude(destination.root, [f"/{COMMANDS}/", f"/{AGENTS_SKILLS}/{SKILL}*/"])
+
+
+def withdraw(home: Path) -> list[str]:
+    """Remove every file that evolutions have published and nobody edited; returns what stays, a sentence each."""
+    kept: list[str] = []
+    for each in _installed(home):
+        try:
+            outcomes = take_away(each) if each.root.is_dir() else []
+        except OSError as error:
+            kept.append(f"commands in {each.root} stay: {error.strerror or error}")
+            continue
+        kept += [f"{each.root / file.path} stays: {file.reason}" for file in outcomes if file.fate == "kept"]
+        _exclude(each.root, [])
+        for folder in filter(None, (each.commands, *each.skills)):
+            _remove_empty(each.root, folder)
+    (home / INSTALLED).unlink(missing_ok=True)
+    return kept
+
+
+def _installed(home: Path) -> tuple[Destination, ...]:
+    try:
+        raw = (home / INSTALLED).read_bytes()
+        return msgspec.json.decode(raw, type=Installed, dec_hook=lambda kind, value: Path(value)).destinations
+    except (OSError, msgspec.DecodeError):
+        return ()
+
+
+def _write(home: Path, destinations: tuple[Destination, ...]) -> None:
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = (home / INSTALLED).with_suffix(".new")
+    new.write_bytes(msgspec.json.encode(Installed(destinations=destinations), enc_hook=str))
+    new.replace(home / INSTALLED)
+
+
+def _exclude(root: Path, lines: Sequence[str]) -> None:
+    """Let git ignore these from now on, and nothing else of ours. Without git there is nobody to tell."""
+    try:
+        place = root / git(root, "rev-parse", "--git-path", "info/exclude").decode().strip()
+        before = place.read_text(encoding="utf-8") if place.exists() else ""
+        head, _, rest = before.partition(f"{BEGIN}\n")
+        after = head + (rest.partition(f"{END}\n")[2] if rest else "")
+        if lines:
+            after += ("" if not after or after.endswith("\n") else "\n") + "\n".join([BEGIN, *lines, END, ""])
+        if after != before:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(after, encoding="utf-8")
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return
+
+
+def _remove_empty(root: Path, folder: str) -> None:
+    """Remove a folder and those above it, up to the root, that hold nothing any more."""
+    place = root / folder
+    while place != root:
+        try:
+            place.rmdir()
+        except OSError:  # not empty, or never made
+            return
+        place = place.parent
+
+
+def publications_in(events: Iterable[Event]) -> list[Publication]:
+    """Each place once, as these events record it; what cannot be read records nothing."""
+    found: list[Publication] = []
+    for event in events:
+        with suppress(msgspec.ValidationError):
+            each = msgspec.convert(event.data, Publication, dec_hook=lambda kind, value: Path(value))
+            if each not in found:
+                found.append(each)
+    return found
+
+
+def republished(trails: Sequence[Trail], publications: Iterable[Publication]) -> Republished:
+    """Bring files that mica wrote up to date with these trails; what cannot be reached, or was edited, is named."""
+    written: list[str] = []
+    removed: list[str] = []
+    unreached: list[str] = []
+    for each in publications:
+        root = each.destination.root
+        if each.host != platform.node():
+            unreached.append(f"commands in {root} on {each.host} may say what was purged: publish there again")
+            continue
+        try:
+            outcomes = refresh(trails, each.destination)
+        except OSError as error:
+            unreached.append(f"commands in {root} were not written again: {error.strerror or error}; look at them")
+            continue
+        for outcome in outcomes:
+            path = str(root / outcome.path)
+            if outcome.fate == "written":
+                written.append(path)
+            elif outcome.fate == "removed":
+                removed.append(path)
+            elif outcome.fate == "kept":
+                unreached.append(f"{path} may say what was purged ({outcome.reason}): look at it")
+    return Republished(written=tuple(written), removed=tuple(removed), unreached=tuple(unreached))
+
+
+def with_files(purged: Purged, done: Republished) -> Purged:
+    """A purge with what became of published files; a person need not look at them where it took no words of theirs."""
+    return msgspec.structs.replace(
+        purged,
+        exports=(*purged.exports, *done.written),
+        removed=(*purged.removed, *done.removed),
+        unreached=(*purged.unreached, *(() if NAMING.isdisjoint(purged.names) else done.unreached)),
+    )

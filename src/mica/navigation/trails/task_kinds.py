@@ -1,0 +1,105 @@
+"""The kind of a task, told from its prompt without a model: what is to be done, and to what."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from mica.model.trail import SLUG_CHARACTERS_MAX
+from mica.model.walk import WORKFLOW
+from mica.words import terms, terms_of, words
+
+VERBS = {  # the class of a task, and the words that tell it
+    "fix": "fix fixes fixed mend repair bug bugs broken breaks crash crashes error errors fail fails failing failure "
+    "wrong regression issue solve resolve debug",
+    "test": "test tests testing coverage",
+    "review": "review audit check verify validate inspect",
+    "remove": "remove delete drop",
+    "explain": "explain how why what where describe understand show tell analyze analyse investigate explore find",
+    "document": "document documentation docs readme changelog",
+    "release": "release publish deploy ship bump",
+    "change": "change update refactor rename move improve modify adjust replace migrate convert simplify optimize "
+    "optimise clean extract split adapt",
+    "add": "add implement create build support write introduce make generate new enable integrate",
+}
+OTHER = "work"
+# Words of every prompt, which say nothing of what it is about.
+EMPTY_WORDS = frozenset(
+    "please need want should must following plan implement implementation task tasks context file files code line "
+    "lines use used using now also like get set see look all each one two first next new only some any more same "
+    "make sure let work works working thing things step steps goal section summary project repository repo request "
+    "interrupted user image way currently current here there without between after before when while because ok yes "
+    "http https www com org md".split()
+)
+HEAD_CHARACTERS = 400  # of a prompt: what it is about stands at its head; below are logs and plans
+PROMPTS_MAX = 16_384  # heads that are remembered, for one lesson: a few megabytes
+
+_CLASSES = {word: name for name, those in VERBS.items() for word in those.split()}
+_SLUG_LETTERS = re.compile(r"[^a-z0-9]+")
+
+
+@lru_cache(maxsize=PROMPTS_MAX)
+def verb_class(prompt: str) -> str:
+    """What is to be done: by the first word that tells it."""
+    found = (_CLASSES[word] for word in words(prompt[:HEAD_CHARACTERS]) if word in _CLASSES)
+    return next(found, OTHER)
+
+
+@lru_cache(maxsize=PROMPTS_MAX)
+def object_words(prompt: str) -> tuple[str, ...]:
+    """What a task is about, in the order of the prompt: no verbs, no words of every prompt, no numbers; each once."""
+    found = [
+        word
+        for word in words(prompt[:HEAD_CHARACTERS])
+        if len(word) > 2 and word.isascii() and word.isalpha() and word not in _CLASSES and word not in EMPTY_WORDS
+    ]
+    return tuple(dict.fromkeys(word for word in found if terms_of([word])))
+
+
+@lru_cache(maxsize=PROMPTS_MAX)
+def prompt_terms(prompt: str) -> frozenset[str]:
+    """The terms of the head of a prompt."""
+    return frozenset(terms(prompt[:HEAD_CHARACTERS]))
+
+
+def objects(
+    prompts: Iterable[str], *, limit: int, paths: Iterable[str] = (), rarity: Mapping[str, float] | None = None
+) -> list[str]:
+    """The words that these prompts have most in common, best if rare and in the names of the files; each stem once."""
+    counts: Counter[str] = Counter()
+    places: dict[str, int] = {}
+    for prompt in prompts:
+        for place, word in enumerate(object_words(prompt)):
+            counts[word] += 1
+            places[word] = min(place, places.get(word, place))
+    named = {word for path in paths for word in words(path)}
+    for word in named & set(counts):
+        counts[word] *= 3
+
+    def worth(word: str) -> float:
+        return counts[word] * (rarity or {}).get(terms_of([word])[0], 1.0)
+
+    chosen: dict[str, str] = {}
+    for word in sorted(counts, key=lambda word: (-worth(word), places[word], word)):
+        chosen.setdefault(terms_of([word])[0], word)
+    return list(chosen.values())[:limit]
+
+
+def shape_of(
+    prompts: Sequence[str], tasks: Iterable[str | None], *, paths: Iterable[str] = (), rarity: Mapping[str, float]
+) -> str:
+    """The kind that tasks share, as in `fix-login-session`; a build workflow's is its own name, `adw_<workflow>`."""
+    workflows = Counter(task for task in tasks if task is not None and task.startswith(WORKFLOW))
+    if workflows:
+        return min(workflows, key=lambda task: (-workflows[task], task))
+    classes = Counter(map(verb_class, prompts))
+    verb = min(classes, key=lambda name: (-classes[name], name)) if classes else OTHER
+    return "-".join([verb, *objects(prompts, limit=2, paths=paths, rarity=rarity)])
+
+
+def slug_of(text: str) -> str:
+    """A text as the name of a command."""
+    slug = _SLUG_LETTERS.sub("-", text.lower()).strip("-")[:SLUG_CHARACTERS_MAX].strip("-")
+    return slug or OTHER

@@ -1,0 +1,222 @@
+"""Answers of HTTP servers: one GET, of bounded size, that never follows to another host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from mica.errors import SourceFailed
+from mica.redact import redact
+from mica.settings import Secret
+from mica.sources.drivers.documents import Selecting, Selector
+from mica.sources.drivers.live import Conditions
+from mica.sources.drivers.rows import Told
+from mica.sources.drivers.tables import About, Around, Asking, DeclaredSource, Explained, SourceTable, Where, parts_of
+from mica.sources.protocol import Concept
+from mica.sources.threads import imported
+
+if TYPE_CHECKING:
+    import httpx2
+
+BYTES_MAX = 1_000_000  # of one answer
+CONNECTIONS_MAX = 4
+REDIRECTS_MAX = 3
+NOTHING_KNOWN = (404, 410)  # what a server says of something that it does not have
+
+Address = Annotated[
+    str, About(pattern=r"^https?://", description='an address, as in "https://host/judgments/{id}", or with ?id={id}')
+]
+Headers = Annotated[dict[str, str], About(description="a table of headers and their values; no secrets")]
+HeaderVariables = Annotated[dict[str, str], About(description="a table of headers and the variables that hold them")]
+
+
+class HttpTable(SourceTable, frozen=True, kw_only=True, tag="http"):
+    """A resource of a server, read by GET."""
+
+    url: Address
+    select: Selector | None = None
+    where: Conditions = msgspec.field(default_factory=dict)
+    headers: Headers = msgspec.field(default_factory=dict)
+    headers_env: HeaderVariables = msgspec.field(default_factory=dict)
+    format: Annotated[Literal["json", "text"], About(description='"json" or "text"')] = "json"
+    bytes_max: Annotated[int, About(ge=1, le=100_000_000, description="a number of bytes")] = BYTES_MAX
+
+
+class HttpSource(DeclaredSource):
+    """One address for each concept."""
+
+    driver = "http"
+    needs = "httpx2"
+    table: HttpTable
+
+    def __init__(self, name: str, table: HttpTable, around: Around) -> None:
+        super().__init__(name, table, around)
+        self._url = UrlAsking(table.url)
+        self._where = Where(table.where)
+        self._selecting = Selecting(name, table.select)
+        self._headers = headers(table.headers, table.headers_env, around.variables)
+        self._unset = sorted(each for each in table.headers_env.values() if each not in around.variables)
+        self._client: httpx2.AsyncClient | None = None
+
+    @property
+    def place(self) -> str:
+        return self._url.place
+
+    async def told(self, concept: Concept, *, now: datetime) -> Told:
+        try:
+            url = self._url.of(concept)
+        except ValueError as error:
+            raise SourceFailed(self.name, f"{error}; narrow `concepts` of [sources.{self.name}]") from error
+        held = await self._got(url)
+        if held is None:
+            return Told((), ())
+        return await self.blocking(lambda: self._told(held, concept, now))
+
+    def _told(self, held: bytes, concept: Concept, now: datetime) -> Told:
+        kind = self.table.format
+        try:
+            root = {"key": str(concept), "text": held.decode()} if kind == "text" else msgspec.json.decode(held)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise SourceFailed(self.name, f"{self.place} answers with what is not {kind} in UTF-8: {error}") from error
+        return self.told_from(self._selecting.of(root), concept, self._where.of(concept), now=now)
+
+    async def _got(self, url: str) -> bytes | None:
+        """What is at an address; None when the server has nothing there. Raises SourceFailed."""
+        client = await self._connected()
+        with self._translated():
+            for _ in range(REDIRECTS_MAX + 1):
+                async with client.stream("GET", url) as response:
+                    if not response.is_redirect:
+                        return await self._read(response)
+                    url = self._redirected(response.url, response.headers.get("location", ""))
+        raise SourceFailed(self.name, f"{self.place} redirects more than {REDIRECTS_MAX} times; give the last address")
+
+    async def _connected(self) -> httpx2.AsyncClient:
+        await imported(self.pool, self.name, self.needs, extra="sources")
+        if self._unset:
+            raise SourceFailed(
+                self.name, f"the variable {self._unset[0]!r} that headers_env names is not set; export it"
+            )
+        if self._client is None:
+            self._client = made_client(self._headers, timeout_s=self.table.timeout_s)
+        return self._client
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn errors of the client into ours. Their texts may hold what is in our headers, so none is shown."""
+        import httpx2
+
+        try:
+            yield
+        except httpx2.TimeoutException as error:
+            raise TimeoutError(type(error).__name__) from error
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise SourceFailed(
+                self.name, f"{self.place} does not answer ({type(error).__name__}); is it running?"
+            ) from error
+
+    def _redirected(self, url: httpx2.URL, location: str) -> str:
+        target = url.join(location)
+        if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
+            raise SourceFailed(
+                self.name,
+                f"{self.place} redirects to another host, {target.scheme}://{target.host}, which is not followed; "
+                "if it is right, give its address",
+            )
+        return str(target)
+
+    async def _read(self, response: httpx2.Response) -> bytes | None:
+        if response.status_code in NOTHING_KNOWN:
+            return None
+        if not response.is_success:
+            remedy = "check the variables of headers_env" if response.status_code in {401, 403} else "try it with curl"
+            raise SourceFailed(self.name, f"{self.place} answers {response.status_code}; {remedy}")
+        if (encoding := response.headers.get("content-encoding", "identity")) != "identity":
+            raise SourceFailed(self.name, f"{self.place} answers in {encoding}, though plain bytes were asked for")
+        held = bytearray()
+        async for chunk in response.aiter_raw():
+            held += chunk
+            if len(held) > self.table.bytes_max:
+                raise SourceFailed(
+                    self.name, f"{self.place} answers with more than bytes_max = {self.table.bytes_max:,}; ask for less"
+                )
+        return bytes(held)
+
+    def explained(self, concept: Concept) -> Explained:
+        sent = {f"header {each}": f"from ${variable}" for each, variable in self.table.headers_env.items()}
+        return self.asked(f"GET {self._url.shown(concept)}", sent | self._where.of(concept))
+
+    async def check(self) -> str:
+        """Whether the host answers at all; what it says depends on the concept."""
+        parts = urlsplit(self.table.url)
+        client = await self._connected()
+        with self._translated():
+            async with client.stream("GET", f"{parts.scheme}://{parts.netloc}/") as response:
+                return f"{parts.scheme}://{parts.netloc} answers {response.status_code}"
+
+    async def connect(self) -> None:
+        await self._connected()  # asks nothing: loading certificates is what takes time
+
+    async def close(self) -> None:
+        open_client, self._client = self._client, None
+        if open_client is not None:
+            await open_client.aclose()
+
+
+class UrlAsking:
+    """An address with parts of a concept in its path or query, each of them quoted."""
+
+    def __init__(self, text: str) -> None:
+        """Raises ValueError where a concept, or a password, could decide which host is asked."""
+        parts = urlsplit(text)
+        if "{" in parts.netloc or not parts.hostname:
+            raise ValueError(f"url = {parts.scheme}://{parts.netloc.rpartition('@')[2]}… must name its host")
+        if "@" in parts.netloc:
+            raise ValueError(f"url holds a user or password for {parts.hostname}; use headers_env instead")
+        self._asking = Asking(text)
+        self.place = f"{parts.scheme}://{parts.netloc}{parts.path}"  # the query may hold a key
+
+    def of(self, concept: Concept) -> str:
+        """The address for one concept. Raises ValueError for a part that would climb out of its path."""
+        for name in self._asking.names:
+            if (part := parts_of(concept)[name]) in {".", ".."}:
+                raise ValueError(f"{part!r} cannot be part of an address")
+        return self._asking.of(concept, quoted=lambda part: quote(part, safe=""))
+
+    def shown(self, concept: Concept) -> str:
+        """The same for people: of the query, what the concept decides; anything else in it may be a key."""
+        address, _, query = self.of(concept).partition("?")
+        declared = self._asking.text.partition("?")[2]
+        pairs = zip(declared.split("&"), query.split("&"), strict=True)  # what a concept fills in is quoted
+        told = [redact(filled) if "{" in each else f"{each.partition('=')[0]}=…" for each, filled in pairs if each]
+        return f"{address}?{'&'.join(told)}" if told else address
+
+
+def headers(given: Mapping[str, str], named: Mapping[str, str], variables: Mapping[str, Secret]) -> dict[str, Secret]:
+    """The headers of a table, with what its variables hold. Raises ValueError for what can be no header."""
+    found = dict(given) | {name: variables[each].reveal() for name, each in named.items() if each in variables}
+    for name, value in found.items():
+        if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
+            raise ValueError(f"headers: {name!r:.60} is no name of a header")
+        if not (value.isascii() and value.isprintable()):
+            raise ValueError(f"header {name!r} has a value with characters that no header takes; see its variable")
+    return {name: Secret(value) for name, value in found.items()}
+
+
+def made_client(sent: Mapping[str, Secret], *, timeout_s: float) -> httpx2.AsyncClient:
+    """A client that goes where it is told and nowhere else: no redirects, no proxies or keys of the environment."""
+    import httpx2
+
+    return httpx2.AsyncClient(
+        headers={"accept-encoding": "identity", "user-agent": "mica"}
+        | {name: each.reveal() for name, each in sent.items()},
+        follow_redirects=False,
+        trust_env=False,
+        timeout=timeout_s,
+        limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
+    )

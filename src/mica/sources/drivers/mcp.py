@@ -1,0 +1,306 @@
+"""Another MCP server: one of its resources is read, or one of its tools called, through the official SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from mica.errors import SourceFailed
+from mica.sources.drivers.documents import Selecting, Selector
+from mica.sources.drivers.http import HeaderVariables, headers, made_client
+from mica.sources.drivers.live import Conditions
+from mica.sources.drivers.rows import Told
+from mica.sources.drivers.tables import About, Around, Asking, DeclaredSource, Explained, SourceTable, Where
+from mica.sources.protocol import Concept
+from mica.sources.threads import imported
+
+if TYPE_CHECKING:
+    from mcp.client import Client
+    from mcp_types import Tool
+
+BYTES_MAX = 1_000_000  # of one answer
+CONNECT_S = 20  # to start a server and shake hands, in the background: whoever asks waits no longer than its time
+PAGES_MAX = 20  # of a server's list of tools
+
+
+class McpTable(SourceTable, frozen=True, kw_only=True, tag="mcp"):
+    """A resource or a tool of a server that is started here (`command`) or runs elsewhere (`url`)."""
+
+    command: (
+        Annotated[tuple[str, ...], About(min_length=1, description='a program and its words, as in ["mica", "mcp"]')]
+        | None
+    ) = None
+    url: Annotated[str, About(pattern=r"^https?://", description='an address, as in "https://host/mcp"')] | None = None
+    env: Annotated[tuple[str, ...], About(description="the names of variables that the program is handed")] = ()
+    headers_env: HeaderVariables = msgspec.field(default_factory=dict)
+    tool: Annotated[str, About(min_length=1, description="the name of a tool that only reads")] | None = None
+    arguments: Annotated[dict[str, object], About(description='a table, as in { query = "{type} {id}" }')] = (
+        msgspec.field(default_factory=dict)
+    )
+    resource: (
+        Annotated[str, About(pattern=r"^[a-zA-Z][\w+.-]*:", description='an address, as in "memo://{type}/{id}"')]
+        | None
+    ) = None
+    select: Selector | None = None
+    where: Conditions = msgspec.field(default_factory=dict)
+    bytes_max: Annotated[int, About(ge=1, le=100_000_000, description="a number of bytes")] = BYTES_MAX
+
+
+class McpSource(DeclaredSource):
+    """One session with a server, kept open by a task of its own and opened again when it broke."""
+
+    driver = "mcp"
+    needs = "mcp.client"
+    table: McpTable
+
+    def __init__(self, name: str, table: McpTable, around: Around) -> None:
+        """Raises ValueError when it is not clear which server, or what of it, is meant."""
+        super().__init__(name, table, around)
+        if (table.command is None) == (table.url is None):
+            raise ValueError('give command = ["program", …] or url = "https://…", one of the two')
+        if (table.tool is None) == (table.resource is None):
+            raise ValueError('give tool = "name" or resource = "address", one of the two')
+        if table.url is not None and "@" in urlsplit(table.url).netloc:
+            raise ValueError("url holds a user or password; use headers_env instead")
+        self._folder = around.folder
+        self._variables = around.variables
+        self._unset = [each for each in (*table.env, *table.headers_env.values()) if each not in around.variables]
+        self._headers = headers({}, table.headers_env, around.variables)
+        self._arguments = {key: _asked(value) for key, value in table.arguments.items()}
+        self._resource = Asking(table.resource) if table.resource is not None else None
+        self._where = Where(table.where)
+        self._selecting = Selecting(name, table.select)
+        self._session: _Session | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def place(self) -> str:
+        if self.table.command is not None:
+            return f"the MCP server {Path(self.table.command[0]).name!r}"
+        parts = urlsplit(self.table.url or "")
+        return f"the MCP server at {parts.scheme}://{parts.netloc}{parts.path}"
+
+    async def told(self, concept: Concept, *, now: datetime) -> Told:
+        text = await self._asked(concept)
+        return await self.blocking(lambda: self._told(text, concept, now))
+
+    def _told(self, text: str, concept: Concept, now: datetime) -> Told:
+        root: object
+        try:
+            root = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            if not text.strip():
+                return Told((), ())
+            root = text
+        if not isinstance(root, dict | list):
+            root = {"key": str(concept), "text": root if isinstance(root, str) else text}
+        return self.told_from(self._selecting.of(root), concept, self._where.of(concept), now=now)
+
+    async def _asked(self, concept: Concept) -> str:
+        """What the server answers, as text. Raises SourceFailed."""
+        is_new = self._session is None
+        while True:
+            session = await self._opened()
+            try:
+                return await self._answer(await asyncio.shield(session.client), concept)
+            except _Gone as error:
+                self._leave(session)
+                if is_new:
+                    reason = f"{self.place} ended the connection ({error}); try it by hand"
+                    raise SourceFailed(self.name, reason) from error
+                is_new = True  # it was ended or restarted since; once more, and then it is told
+
+    async def _answer(self, client: Client, concept: Concept) -> str:
+        import anyio
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        try:
+            if self._resource is not None:
+                uri = self._resource.of(concept, quoted=lambda part: quote(part, safe=""))
+                read = await client.read_resource(uri)
+                texts = [getattr(each, "text", None) for each in read.contents]
+                return self._bounded(texts, None)
+            arguments = {key: _filled(value, concept) for key, value in self._arguments.items()}
+            called = await client.call_tool(self.table.tool or "", arguments)
+        except MCPError as error:
+            if error.error.code == CONNECTION_CLOSED:
+                raise _Gone(str(error)) from error
+            raise SourceFailed(self.name, f"{self.place} refuses: {error}; see what it offers") from error
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
+            raise _Gone(type(error).__name__) from error
+        said = self._bounded([getattr(each, "text", None) for each in called.content], called.structured_content)
+        if called.is_error:
+            raise SourceFailed(self.name, f"the tool {self.table.tool!r} failed: {said[:300]}; see its arguments")
+        return said
+
+    def _bounded(self, texts: Sequence[str | None], structured: object) -> str:
+        """Structured content if there is any, else the texts, within the limit."""
+        if isinstance(structured, dict) and list(structured) == ["result"]:
+            structured = structured["result"]  # as the SDK wraps what is no object
+        said = msgspec.json.encode(structured).decode() if structured is not None else "\n".join(filter(None, texts))
+        if texts and not any(texts) and structured is None:
+            raise SourceFailed(self.name, f"{self.place} answers with pictures or bytes, and no text")
+        if len(said) > self.table.bytes_max:
+            raise SourceFailed(
+                self.name, f"{self.place} answers with more than bytes_max = {self.table.bytes_max:,}; ask for less"
+            )
+        return said
+
+    # -- The session ----------------------------------------------------------------------------------------------
+
+    async def _opened(self) -> _Session:
+        """The session, which may still be opening. That goes on when nobody waits any more: the next finds it open."""
+        if self._unset:
+            raise SourceFailed(self.name, f"the variable {self._unset[0]!r} is not set; export it")
+        await imported(self.pool, self.name, self.needs, extra="mcp")
+        if self._session is None:
+            self._session = _Session()
+            self._session.task = asyncio.create_task(self._hold(self._session))
+        return self._session
+
+    async def _hold(self, session: _Session) -> None:
+        """Open a session, hold it until it is over, and end it: all of that in one task, as the SDK needs it."""
+        try:
+            async with AsyncExitStack() as held:
+                async with asyncio.timeout(CONNECT_S):
+                    client = await self._entered(held)
+                session.client.set_result(client)
+                await session.is_over.wait()
+        except Exception as error:  # noqa: BLE001  # the SDK raises what its transport raised, alone or in groups
+            first = _first(error)
+            reason = f"{self.place} cannot be reached ({_reason(first)}); try it by hand"
+            failure = first if isinstance(first, SourceFailed) else SourceFailed(self.name, reason)
+            if not session.client.done():
+                session.client.set_exception(failure)
+        finally:
+            session.client.cancel()
+            if self._session is session:
+                self._session = None
+
+    async def _entered(self, held: AsyncExitStack) -> Client:
+        from mcp.client import Client
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        if self.table.command is not None:
+            program, *words = self.table.command
+            handed = {name: self._variables[name].reveal() for name in self.table.env}
+            quiet = held.enter_context(os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+            parameters = StdioServerParameters(command=program, args=words, env=handed, cwd=self._folder)
+            transport = stdio_client(parameters, errlog=quiet)
+        else:
+            sending = await held.enter_async_context(made_client(self._headers, timeout_s=self.table.timeout_s))
+            transport = streamable_http_client(self.table.url or "", http_client=sending)
+        client = await held.enter_async_context(Client(transport))
+        if self.table.tool is not None:
+            await self._check_tool(client, self.table.tool)
+        return client
+
+    async def _check_tool(self, client: Client, name: str) -> None:
+        """Raise SourceFailed when there is no such tool, or when it says that it changes things."""
+        offered: dict[str, Tool] = {}
+        cursor: str | None = None
+        for _ in range(PAGES_MAX):
+            page = await client.list_tools(cursor=cursor)
+            offered |= {tool.name: tool for tool in page.tools}
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        if name not in offered:
+            near = get_close_matches(name, offered, n=1) or sorted(offered)[:5]
+            raise SourceFailed(self.name, f"{self.place} has no tool {name!r}; it has {', '.join(near) or 'none'}")
+        hints = offered[name].annotations
+        if hints is not None and hints.read_only_hint is False:
+            raise SourceFailed(self.name, f"the tool {name!r} says that it changes things; name one that only reads")
+
+    def _leave(self, session: _Session) -> None:
+        """Let a session end; the next question opens another."""
+        if self._session is session:
+            self._session = None
+        if session.task is not None:
+            self._ending.add(session.task)
+            session.task.add_done_callback(self._ending.discard)
+            if not session.client.done():
+                session.task.cancel()  # while it opens; afterwards a second word would disturb how it ends
+        session.is_over.set()
+
+    def explained(self, concept: Concept) -> Explained:
+        if self._resource is not None:
+            uri = self._resource.of(concept, quoted=lambda part: quote(part, safe=""))
+            return self.asked(f"read {uri}", self._where.of(concept))
+        arguments = {key: str(_filled(value, concept)) for key, value in self._arguments.items()}
+        return self.asked(f"call {self.table.tool}", arguments | self._where.of(concept))
+
+    async def check(self) -> str:
+        client = await asyncio.shield((await self._opened()).client)
+        return f"{self.place} answers with protocol {client.protocol_version}"
+
+    async def connect(self) -> None:
+        await self.check()
+
+    async def close(self) -> None:
+        if self._session is not None:
+            self._leave(self._session)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+
+class _Session:
+    """A client that is open or opening, and the task that holds it."""
+
+    def __init__(self) -> None:
+        self.client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self.client.add_done_callback(_heeded)
+        self.is_over = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class _Gone(Exception):
+    """The session is over."""
+
+
+def _asked(value: object) -> object:
+    """An argument with the places of its texts read. Raises ValueError."""
+    if isinstance(value, str):
+        return Asking(value)
+    if isinstance(value, Mapping):
+        return {str(key): _asked(each) for key, each in value.items()}
+    return [_asked(each) for each in value] if isinstance(value, list) else value
+
+
+def _filled(value: object, concept: Concept) -> object:
+    if isinstance(value, Asking):
+        return value.of(concept)
+    if isinstance(value, Mapping):
+        return {key: _filled(each, concept) for key, each in value.items()}
+    return [_filled(each, concept) for each in value] if isinstance(value, list) else value
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first error of a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _reason(error: BaseException) -> str:
+    """The kind of an error; its text may hold what is in headers and variables."""
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return "there is no program of this name, or it may not be run"
+    return type(error).__name__
+
+
+def _heeded(connected: asyncio.Future[Client]) -> None:
+    """Take note of a failure that nobody may be waiting for."""
+    if not connected.cancelled():
+        connected.exception()

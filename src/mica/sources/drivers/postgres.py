@@ -1,0 +1,399 @@
+"""PostgreSQL of an application: one query in a read-only transaction, through a small pool that reconnects."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+
+from mica.errors import SourceFailed
+from mica.settings import Secret
+from mica.sources.drivers.rows import Row, Told
+from mica.sources.drivers.sqlite import Parameters, Query, asked_with
+from mica.sources.drivers.tables import About, Around, DeclaredSource, Explained, SourceTable
+from mica.sources.protocol import RANK_DATABASE, Concept
+from mica.sources.threads import imported
+
+if TYPE_CHECKING:
+    import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
+
+    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+    Connection: TypeAlias = PoolConnectionProxy[asyncpg.Record]
+
+CONNECTIONS_MAX = 4  # to one server, for all sources that ask it; many processes share a server whose default is 100
+CONNECT_S = 10  # for a new connection, in the background: whoever asks does not wait for it longer than its time
+# What is read and set ends with its transaction, but a lock that a query took for its session would stay.
+FREE = "ROLLBACK; SELECT pg_advisory_unlock_all()"
+END_S = 2  # for a server to take back what was cancelled; then the connection is thrown away
+SIZED = (str, bytes)  # what a server sends that can be long
+ROWS_AT_ONCE = 64  # that a server is asked for; their bytes are counted when they have come
+BYTES_MAX = 1_000_000  # of one answer; the time limit bounds what one row may bring
+
+
+class PostgresTable(SourceTable, frozen=True, kw_only=True, tag="postgres"):
+    """A query to a server."""
+
+    query: Query
+    parameters: Parameters | None = None
+    dsn: Annotated[Secret, About(description='"postgresql://user@host/database"')] | None = None
+    dsn_env: Annotated[str, About(min_length=1, description="the name of a variable that holds the address")] | None = (
+        None
+    )
+    bytes_max: Annotated[int, About(ge=1, description="a number of bytes")] = BYTES_MAX
+
+
+class Server:
+    """The pool to one address, shared by the sources that ask it, and ended with the last of them."""
+
+    def __init__(self, dsn: Secret) -> None:
+        self._dsn = dsn
+        self._pool: Pool | None = None
+        self._users = 0
+        self._called = f"mica {secrets.token_hex(8)}"  # by which its connections are told from others
+        self._ending: set[asyncio.Task[None]] = set()
+        self._unclaimed: set[asyncio.Future[Connection]] = set()  # connections in the making that nobody waits for
+        self.place = _place(dsn.reveal())
+
+    def join(self) -> None:
+        self._users += 1
+
+    async def connection(self) -> Connection:
+        """A connection. Making one goes on when nobody waits any more, so that the next finds it."""
+        pool = await self._opened()
+        if pool.get_idle_size():
+            return await pool.acquire()  # there is one: nothing is waited for
+        unclaimed = self._unclaimed.pop() if self._unclaimed else None
+        acquiring = unclaimed or asyncio.ensure_future(pool.acquire(timeout=CONNECT_S))
+        try:
+            return await asyncio.shield(acquiring)
+        except asyncio.CancelledError:
+            self._unclaimed.add(acquiring)
+            acquiring.add_done_callback(self._not_needed)
+            raise
+
+    async def _opened(self) -> Pool:
+        if self._pool is None:
+            import asyncpg
+
+            from mica.sources.drivers.first_rows import FirstRows, connected
+
+            pool = asyncpg.create_pool(
+                self._dsn.reveal(),
+                min_size=0,
+                max_size=CONNECTIONS_MAX,
+                connect=connected,
+                connection_class=FirstRows,
+                reset=_nothing_to_reset,
+                timeout=CONNECT_S,
+                server_settings={"application_name": self._called},
+            )
+            await pool  # which connects nowhere yet
+            self._pool = self._pool or pool
+        return self._pool
+
+    def _not_needed(self, acquiring: asyncio.Future[Connection]) -> None:
+        if acquiring not in self._unclaimed:
+            return  # another waits for it
+        self._unclaimed.discard(acquiring)
+        if not acquiring.cancelled() and acquiring.exception() is None:
+            self._in_the_background(self._released(acquiring.result()))
+
+    def leave_behind(self, connection: Connection) -> None:
+        """Let others use a connection when the server has ended what runs on it; nobody waits for that."""
+        self._in_the_background(self._given_back(connection))
+
+    def _in_the_background(self, work: Coroutine[object, object, None]) -> None:
+        ending = asyncio.ensure_future(work)
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def _given_back(self, connection: Connection) -> None:
+        """End what a question left on a connection, and let others use it."""
+        from mica.store.postgres.server import FAILURES, discard
+
+        process = None
+        try:
+            process = connection.get_server_pid()  # which a server that went away has taken back
+            async with asyncio.timeout(END_S):
+                await connection.execute(FREE)
+        except FAILURES as error:
+            discard(connection)
+            if isinstance(error, TimeoutError) and process is not None:
+                await self._end(process)
+        await self._released(connection)
+
+    async def _released(self, connection: Connection) -> None:
+        from mica.store.postgres.server import FAILURES
+
+        if self._pool is not None:
+            with suppress(*FAILURES, TimeoutError):  # then the pool has thrown the connection away
+                await self._pool.release(connection, timeout=END_S)
+
+    async def _end(self, process: int) -> None:
+        """End what a request to cancel did not: it may come before the query begins, and a function may ignore it."""
+        import asyncpg
+
+        from mica.store.postgres.server import FAILURES
+
+        with suppress(*FAILURES):  # the server is away, and so is what runs on it
+            other = await asyncpg.connect(self._dsn.reveal(), timeout=END_S, statement_cache_size=0)
+            try:
+                await other.execute(
+                    f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    f"WHERE pid = {process} AND application_name = '{self._called}'",  # a pooler makes numbers up
+                    timeout=END_S,
+                )
+            finally:
+                other.terminate()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every connection is in use."""
+        pool = self._pool
+        return pool is not None and pool.get_size() >= CONNECTIONS_MAX and not pool.get_idle_size()
+
+    async def leave(self) -> None:
+        self._users -= 1
+        if self._users > 0 or self._pool is None:
+            return
+        pool, ending = self._pool, set(self._ending)
+        if ending:
+            await asyncio.wait(ending)
+        self._pool = None
+        try:
+            await asyncio.wait_for(pool.close(), END_S)
+        except TimeoutError:
+            pool.terminate()
+
+
+async def _nothing_to_reset(_: object) -> None:
+    """The transaction was rolled back, and its locks are free."""
+
+
+class PostgresSource(DeclaredSource):
+    """A server that is only read: every query runs in a read-only transaction with a time limit of the server's own."""
+
+    driver = "postgres"
+    needs = "asyncpg"
+    rank = RANK_DATABASE
+    table: PostgresTable
+
+    def __init__(self, name: str, table: PostgresTable, around: Around, *, server: Server | None) -> None:
+        """Without a server every question says that the variable which should name it is not set."""
+        super().__init__(name, table, around)
+        self._server = server
+        self._parameters = asked_with(table.parameters)
+        self._kinds: dict[str, list[str]] = {}  # the types of a query's parameters
+        self._is_closed = False
+        if server is not None:
+            server.join()
+            version = f"{self.declared.version} {server.place}"  # the variable may name another one tomorrow
+            self.declared = msgspec.structs.replace(self.declared, version=version)
+
+    @property
+    def place(self) -> str:
+        return f"PostgreSQL at {self._server.place if self._server else f'the address in {self.table.dsn_env}'}"
+
+    @property
+    def hint(self) -> str:
+        is_full = self._server is not None and self._server.is_full
+        return f"all {CONNECTIONS_MAX} connections to it are in use" if is_full else super().hint
+
+    async def told(self, concept: Concept, *, now: datetime) -> Told:
+        bound = [asking.of(concept) for asking in self._parameters]
+        rows, missing = await self._asked(self.table.query, bound)
+        told = self.saying.fragments((Row(row, concept) for row in rows), now=now, where="row ")
+        return Told(told.fragments, told.missing + missing)
+
+    async def _asked(self, query: str, bound: Sequence[str]) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+        """The first rows, and what was left out. Raises SourceFailed."""
+        if self._is_closed:
+            raise SourceFailed(self.name, "it is closed; open the memory again")
+        server = self._server
+        if server is None:
+            raise SourceFailed(
+                self.name, f"the variable {self.table.dsn_env!r} that dsn_env names is not set; export it"
+            )
+        await imported(self.pool, self.name, self.needs, extra="postgres")
+        from mica.sources.drivers.first_rows import OUTDATED, UNFIT
+        from mica.store.postgres.server import FAILURES, LOST
+
+        known = self._kinds.get(query)
+        try:
+            try:
+                return await self._read(server, query, bound)
+            except OUTDATED:  # somebody may have changed the tables since it was prepared
+                if known is None:
+                    raise
+            except UNFIT:
+                if known is None or not await self._is_changed(server, query, known):
+                    raise
+            except LOST as error:  # a connection that died while nobody used it
+                if isinstance(error, TimeoutError | ConnectionRefusedError | FileNotFoundError):
+                    raise  # it is away; a second try would only take time
+            return await self._read(server, query, bound)
+        except TimeoutError:
+            raise
+        except FAILURES as error:
+            raise SourceFailed(self.name, self._told_of(error)) from error
+
+    async def _read(
+        self, server: Server, query: str, bound: Sequence[str]
+    ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+        from mica.sources.drivers.first_rows import OUTDATED
+
+        connection = await server.connection()
+        try:
+            return await self._fetched(connection, query, bound)
+        except OUTDATED:
+            self._kinds.pop(query, None)
+            await connection.reload_schema_state()  # of all connections; nothing is sent
+            raise
+        finally:
+            server.leave_behind(connection)
+
+    async def _fetched(
+        self, connection: Connection, query: str, bound: Sequence[str]
+    ) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+        await self._begin(connection)
+        try:
+            values = self._converted(self._kinds[query], bound)
+        except (KeyError, SourceFailed):  # nothing is known of its types, or they are others by now
+            values = self._converted(await self._prepared(connection, query), bound)
+        most, size_bytes = self.declared.fragments_max, 0
+        if most < ROWS_AT_ONCE:
+            fetch = partial(connection.first, query, values)
+        else:
+            fetch = (await (await connection.prepare(query, name="")).cursor(*values)).fetch
+        rows: list[dict[str, object]] = []
+        is_more = True
+        while is_more:
+            wanted = min(ROWS_AT_ONCE, most + 1 - len(rows))
+            batch = await fetch(wanted)
+            is_more = len(batch) == wanted
+            for record in batch:
+                size_bytes += sum([len(value) for value in record.values() if isinstance(value, SIZED)])
+                if size_bytes > self.table.bytes_max:
+                    return rows, (f"rows after the first {len(rows)} go beyond bytes_max = {self.table.bytes_max:,}",)
+                if len(rows) == most:
+                    return rows, (self.cut("rows"),)
+                rows.append(dict(record))
+        return rows, ()
+
+    async def _begin(self, connection: Connection) -> None:
+        limit_ms = max(1, int(self.table.timeout_s * 1_000))
+        await connection.execute(f"BEGIN READ ONLY; SET LOCAL statement_timeout = {limit_ms}")
+
+    async def _is_changed(self, server: Server, query: str, known: Sequence[str]) -> bool:
+        """Whether a query's parameters have other types now than were known. It is not run."""
+        connection = await server.connection()
+        try:
+            await self._begin(connection)
+            return await self._prepared(connection, query) != known
+        finally:
+            server.leave_behind(connection)
+
+    async def _prepared(self, connection: Connection, query: str) -> list[str]:
+        """The types that a query's parameters have now. Where they had others, all connections prepare it again."""
+        statement = await connection.prepare(query, name="")
+        kinds = [each.name for each in statement.get_parameters()]
+        if self._kinds.get(query, kinds) != kinds:
+            await connection.reload_schema_state()  # nothing is sent
+        self._kinds[query] = kinds
+        return kinds
+
+    def _converted(self, wanted: Sequence[str], bound: Sequence[str]) -> list[object]:
+        """Texts as the types that the query's parameters have. Raises SourceFailed."""
+        if self.table.parameters is None and not wanted:
+            return []
+        if len(wanted) != len(bound):
+            raise SourceFailed(
+                self.name,
+                f"the query has {len(wanted)} parameters, and `parameters` names {len(bound)}; make them match",
+            )
+        values: list[object] = []
+        for number, (kind, text) in enumerate(zip(wanted, bound, strict=True), start=1):
+            convert = _NUMBERS.get(kind)
+            try:
+                values.append(text if convert is None else convert(text))
+            except (ValueError, InvalidOperation) as error:
+                raise SourceFailed(
+                    self.name,
+                    f"${number} is of type {kind}, and the concept has {text!r:.60} for it; narrow `concepts`",
+                ) from error
+        return values
+
+    def _told_of(self, error: BaseException) -> str:
+        """PostgreSQL's error in our words, with what to do. Nothing of the address but host and database is said."""
+        import asyncpg
+
+        said = str(error).partition("\n")[0] or type(error).__name__
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            return f"the query does more than read, and PostgreSQL refused it ({said}); give one SELECT"
+        if isinstance(error, asyncpg.QueryCanceledError):
+            return f"the query took longer than timeout_s = {self.table.timeout_s:g}; add an index, or ask for less"
+        if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidPasswordError):
+            return f"{self.place} refuses the user ({said}); check the address in dsn_env or dsn"
+        if isinstance(error, asyncpg.InsufficientPrivilegeError):
+            return f"{self.place}: {said}; grant SELECT to its user"
+        if isinstance(error, asyncpg.DataError):
+            return f"a parameter does not fit the query: {said}; cast it, as in $1::text"
+        if isinstance(
+            error, asyncpg.CannotConnectNowError | asyncpg.TooManyConnectionsError | OSError | asyncpg.InterfaceError
+        ):
+            return f"{self.place} does not answer ({type(error).__name__}); is it running?"
+        if isinstance(error, asyncpg.PostgresConnectionError | asyncpg.OperatorInterventionError):
+            return f"{self.place} ended the connection ({said}); is it restarting?"
+        return f"PostgreSQL refuses the query: {said}; try it with psql"
+
+    def explained(self, concept: Concept) -> Explained:
+        bound = {f"${number}": asking.of(concept) for number, asking in enumerate(self._parameters, start=1)}
+        return self.asked(self.table.query, bound)
+
+    async def check(self) -> str:
+        rows, _ = await self._asked("SELECT current_database()::text AS database, version() AS version", ())
+        return f"{str(rows[0]['version']).partition(' on ')[0]}, database {rows[0]['database']}"
+
+    async def connect(self) -> None:
+        await self.check()
+
+    async def close(self) -> None:
+        if not self._is_closed and self._server is not None:
+            await self._server.leave()
+        self._is_closed = True
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,19}", text):  # int() takes 1_000 and digits of every script
+        raise ValueError(text)
+    return int(text)
+
+
+_NUMBERS: dict[str, Callable[[str], object]] = {
+    "int2": _whole,
+    "int4": _whole,
+    "int8": _whole,
+    "float4": float,
+    "float8": float,
+    "numeric": Decimal,
+}
+
+
+def _place(dsn: str) -> str:
+    """Host and database of an address. Passwords may stand in several parts of it, so nothing else is taken."""
+    try:
+        parts = urlsplit(dsn)
+        host = parts.hostname or parse_qs(parts.query).get("host", ["localhost"])[0]
+        return f"{host}{f':{parts.port}' if parts.port else ''}/{unquote(parts.path.lstrip('/'))}"
+    except ValueError:
+        return "an address that cannot be read"

@@ -1,0 +1,281 @@
+"""What a source may state about a concept, and how it declares itself: the values that gathering is made of.
+
+A concept is named `domain:type:id`, as in `judgment:code_review:abc123`. A fragment is one source's statement about it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import Protocol
+
+import msgspec
+
+from mica.errors import InvalidInput
+from mica.model.event import EventId, name_pattern
+
+PHI = (1 + math.sqrt(5)) / 2
+PHI_INV = 1 / PHI  # 0.618: the largest share of a budget, and the highest confidence shown of what nobody else says
+PHI_INV_2 = PHI**-2  # 0.382
+PHI_INV_3 = PHI**-3  # 0.236: a source that is less sure says nothing worth a reader's time
+
+RANK_DATABASE, RANK_FILE, RANK_LIVE, RANK_OTHER = (
+    10,
+    20,
+    30,
+    50,
+)  # what is kept on purpose comes before what is left over
+RANK_STEP = 10  # of a rank, that makes a source weigh φ times less
+RANK_MAX = 1_000
+
+OWN = ("judgments", "mica", "teachings", "trails", "log")  # what mica's own sources are called, and its log
+JUDGED = "judgment.made"
+JUDGMENT_RETRACTED = "judgment.retracted"  # says that a judgment does not hold any more, and why
+DEGRADED = "quality.degraded"  # says that what was told of a concept, or of all, is not good enough
+IN_PART = "told in part: "  # how the gap of a source begins that answered, but not with all it has
+GATHERED = "defrag"  # the event that records what was gathered about a concept
+DOMAIN_CHARACTERS_MAX = 64  # of a domain or type: a word for a kind
+ID_CHARACTERS_MAX = 500  # of an id: a path or an address; longer ones are content
+KEY_CHARACTERS_MAX = 500
+TEXT_CHARACTERS_MAX = 20_000  # of a fragment; a reader is shown some 200 of them, and `mica why` all
+FRAGMENTS_MAX = 1_000  # from one source for one concept, whatever it declares
+CHARACTERS = 200_000  # of one reply, unless declared: twice fifty texts of the longest that tables make
+CHARACTERS_MAX = 2_000_000  # whatever it declares; looking through so many for secrets takes a tenth of a second
+NUMBER_BITS_MAX = 1_023  # of a whole number; longer ones are no floats, and numbers of sources are compared as such
+
+_WORD = re.compile(rf"[\w.-]{{1,{DOMAIN_CHARACTERS_MAX}}}")
+
+
+class Concept(msgspec.Struct, frozen=True):
+    """What is asked about: one thing of a type in a domain."""
+
+    domain: str
+    type: str
+    id: str
+
+    def __post_init__(self) -> None:
+        for what, word in (("domain", self.domain), ("type", self.type)):
+            if not _WORD.fullmatch(word):
+                raise InvalidInput(
+                    f"a concept cannot have the {what} {word!r:.80}; give 1 to {DOMAIN_CHARACTERS_MAX} letters, "
+                    "digits, _, . or -"
+                )
+        if not 1 <= len(self.id) <= ID_CHARACTERS_MAX or not self.id.isprintable() or self.id != self.id.strip():
+            raise InvalidInput(
+                f"a concept cannot have the id {self.id!r:.80}; give 1 to {ID_CHARACTERS_MAX} printable characters "
+                "without blanks around them"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Concept:
+        """The concept of this name; an id may hold `:`. Raises InvalidInput when it is none."""
+        parts = text.split(":", 2) if isinstance(text, str) else []
+        if len(parts) < 3:
+            raise InvalidInput(f"{text!r:.80} is not a concept; name it domain:type:id, as judgment:code_review:abc123")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.domain}:{self.type}:{self.id}"
+
+
+def covers(pattern: str, concept: Concept) -> bool:
+    """Whether a pattern as `judgment:*:*`, `judgment:*`, `*:code_*:*` or `*` includes a concept.
+
+    `*` stands for any characters of a part, at the end of a pattern for all that follows, and `?` for one character.
+    """
+    if pattern == "*":
+        return True
+    for wanted, part in zip(_parts(pattern), (concept.domain, concept.type, concept.id), strict=False):
+        if wanted is not None and not wanted.fullmatch(part):
+            return False
+    return True
+
+
+def check_pattern(pattern: object) -> None:
+    """Raise InvalidInput when this covers no concept, whatever it is."""
+    if not isinstance(pattern, str) or not pattern.isprintable() or len(pattern) > ID_CHARACTERS_MAX:
+        raise InvalidInput(f"{pattern!r:.80} covers no concept; write domain:type:id with * for any part")
+    _parts(pattern)
+
+
+@lru_cache(maxsize=1_024)
+def _parts(pattern: str) -> tuple[re.Pattern[str] | None, ...]:
+    """What each part must match; None where anything does."""
+    parts = pattern.split(":", 2)
+    if not all(parts) or (len(parts) < 3 and parts[-1] != "*"):
+        raise InvalidInput(f"{pattern!r:.80} covers no concept; write domain:type:id with * for any part")
+    return tuple(None if part == "*" else name_pattern(part) for part in parts)
+
+
+Value = str | int | float | bool | None
+
+
+def check_name(name: str) -> None:
+    """Raise InvalidInput when a source cannot be called that, because one of mica's own is."""
+    if name in OWN:
+        raise InvalidInput(f"the name {name!r} is taken by a source of mica's own; give another")
+
+
+def is_text(value: object) -> bool:
+    """Whether this is a text that can be kept and shown: half of a surrogate pair cannot."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def is_value(value: object) -> bool:
+    """Whether sources can be compared by this."""
+    if type(value) is str:
+        return value.isascii() or is_text(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return value.bit_length() <= NUMBER_BITS_MAX
+    return value is None or is_text(value)
+
+
+class Fragment(msgspec.Struct, frozen=True, kw_only=True):
+    """One source's statement about a concept. Its text is data for the reader, never an instruction.
+
+    Raises InvalidInput when it is not whole: a time without a zone, a confidence outside of 0 to 1, no key, a text that
+    UTF-8 has no bytes for.
+    """
+
+    key: str  # what it is a statement about: fragments of one key agree or conflict
+    text: str  # what a reader is shown
+    value: Value = None  # what is compared between sources; None: the text is
+    is_estimate: bool = False  # only numbers that every source calls estimates may be blended
+    confidence: float = 1.0  # from 0 to 1, as the source states it
+    at: datetime  # when it was true or said
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None  # exclusive
+    source: str  # the name of the source
+    locator: str = ""  # the row, file or event where a person finds it again
+    sources: tuple[EventId, ...] = ()  # the events that it rests on, of mica's own
+
+    def __post_init__(self) -> None:
+        if (
+            type(self.key) is type(self.text) is type(self.locator) is str
+            and self.key.isascii()
+            and self.text.isascii()
+            and self.locator.isascii()
+            and self.key.strip()
+            and len(self.key) <= KEY_CHARACTERS_MAX
+            and len(self.text) <= TEXT_CHARACTERS_MAX
+            and 0 <= self.confidence <= 1
+            and is_value(self.value)
+            and type(self.at) is datetime
+            and self.at.tzinfo is not None
+            and self.sources == ()
+            and self.valid_from is None is self.valid_until
+        ):
+            return  # nearly always; what follows finds what is wrong
+        self._check(is_text(self.key) and 1 <= len(self.key.strip()) <= KEY_CHARACTERS_MAX, "key", self.key)
+        self._check(is_text(self.text) and len(self.text) <= TEXT_CHARACTERS_MAX, "text", self.text)
+        self._check(0 <= self.confidence <= 1, "confidence", self.confidence)
+        self._check(is_value(self.value), "value", self.value)
+        self._check(is_text(self.locator), "locator", self.locator)
+        self._check(isinstance(self.sources, tuple) and all(map(is_text, self.sources)), "sources", self.sources)
+        for what, at in (("at", self.at), ("valid_from", self.valid_from), ("valid_until", self.valid_until)):
+            self._check(at is None or at.tzinfo is not None, what, at)
+
+    @property
+    def characters(self) -> int:
+        """How much somebody wrote, whether a reader is shown it or finds it in a receipt."""
+        said = len(self.value) if isinstance(self.value, str) else 0
+        return len(self.key) + len(self.text) + len(self.locator) + said
+
+    def _check(self, holds: bool, what: str, value: object) -> None:  # noqa: FBT001 - read as a sentence
+        if not holds:
+            allowed = {
+                "key": f"1 to {KEY_CHARACTERS_MAX} characters that UTF-8 has",
+                "text": f"at most {TEXT_CHARACTERS_MAX:,} characters that UTF-8 has",
+                "confidence": "a number from 0 to 1",
+                "value": "a text, a truth value, or a number that is finite",
+                "locator": "a text",
+                "sources": "a tuple of events",
+            }
+            wanted = allowed.get(what, "a time with a zone")
+            raise InvalidInput(f"a fragment of {self.source!r:.60} has the {what} {value!r:.60}; give {wanted}")
+
+
+class Partial(tuple[Fragment, ...]):
+    """What a source knows, where that is not all: a table was cut, a line could not be read. `missing` says what.
+
+    A gather shows the fragments and names the rest.
+    """
+
+    missing: str
+
+    def __new__(cls, fragments: Iterable[Fragment], *, missing: str) -> Partial:
+        self = super().__new__(cls, fragments)
+        self.missing = missing
+        return self
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source says of itself. Raises InvalidInput when it cannot be used."""
+
+    name: str
+    rank: int = RANK_OTHER  # the lower, the more authoritative: databases 10, files 20, live objects 30
+    ttl_s: float | None = None  # how long an answer may be used again; None: by the kind of concept, see K-24
+    concepts: tuple[str, ...] = ("*",)  # patterns of what it knows something about
+    time_share: float = 1.0  # of the time for collecting
+    invalidated_by: tuple[str, ...] = ()  # names of events, wildcards allowed, after which its answers are old
+    is_live: bool = False  # asked each time, never cached
+    fragments_max: int = 50
+    characters_max: int = CHARACTERS  # of all fragments of a reply together
+    version: str = ""  # of what it asks, where and how; what another version replied is not used
+
+    def __post_init__(self) -> None:
+        if not _WORD.fullmatch(self.name):
+            raise InvalidInput(
+                f"a source cannot be called {self.name!r:.80}; give 1 to {DOMAIN_CHARACTERS_MAX} letters, "
+                "digits, _, . or -"
+            )
+        for pattern in self.concepts:
+            check_pattern(pattern)
+        for what, holds, wanted in (
+            ("rank", 0 <= self.rank <= RANK_MAX, f"0 to {RANK_MAX}"),
+            ("ttl_s", self.ttl_s is None or 0 <= self.ttl_s < math.inf, "0 or more seconds"),
+            ("concepts", bool(self.concepts), "at least one pattern"),
+            ("time_share", 0 < self.time_share <= 1, "more than 0 and at most 1"),
+            ("invalidated_by", all(self.invalidated_by), "names of events"),
+            ("fragments_max", 1 <= self.fragments_max <= FRAGMENTS_MAX, f"1 to {FRAGMENTS_MAX:,}"),
+            ("characters_max", 1 <= self.characters_max <= CHARACTERS_MAX, f"1 to {CHARACTERS_MAX:,}"),
+        ):
+            if not holds:
+                raise InvalidInput(f"source {self.name!r} has {what} = {getattr(self, what)!r}; give {wanted}")
+
+    def knows(self, concept: Concept) -> bool:
+        """Whether it is worth asking about this concept."""
+        return any(covers(pattern, concept) for pattern in self.concepts)
+
+
+def weight(rank: int, confidence: float) -> float:
+    """What a claim counts for, beside others: its confidence, φ times less for every ten of rank."""
+    return float(confidence * PHI ** (-rank / RANK_STEP))
+
+
+class FragmentSource(Protocol):
+    """Something outside of the log that knows about concepts."""
+
+    @property
+    def declared(self) -> Declared:
+        """What it is called and how it is treated."""
+
+    async def fragments(self, concept: Concept, *, now: datetime) -> Sequence[Fragment]:
+        """What it knows, the most telling first; empty when it knows nothing, Partial when something is missing.
+
+        Raises SourceFailed when it cannot say, with what to do. It is cancelled at the deadline. It must not block the
+        event loop: what blocks belongs into a thread.
+        """
+
+    async def close(self) -> None:
+        """Release what it holds. Closing twice is fine."""

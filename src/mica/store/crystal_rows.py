@@ -1,0 +1,230 @@
+"""What a log says of its crystals, whichever engine keeps it: the reference's own state, and what `verify` compares."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from mica.errors import LawBroken
+from mica.model.crystal import OF_MARKS, Crystal, Fact, check_laws, crystal_of, fact_of, overlap, retracted_by
+from mica.model.event import CRYSTAL, MARK, PURGED, RETRACTED, Event, EventId, microseconds, tombstone_of
+
+
+class SourceRow(NamedTuple):
+    """A source as an engine keeps it."""
+
+    crystal: int  # positions
+    source: int
+    tokens: int
+    is_live: bool  # of a crystal that is not superseded, and belongs to the hierarchy of time
+
+
+class CrystalRow(NamedTuple):
+    """A crystal as an engine keeps it."""
+
+    position: int
+    level: int
+    period: str
+    start_at: int
+    end_at: int
+    tokens: int
+    superseded_by: int | None  # the position of what superseded or retracted it
+
+
+class Rows(NamedTuple):
+    """What an engine keeps beside the log."""
+
+    crystals: Iterable[CrystalRow]
+    sources: Iterable[SourceRow]
+    retracted: Collection[str]  # ids
+    marks: Collection[int] | None = None  # positions of those that can be found; None where that is no row
+
+
+class Derived:
+    """The crystals of a log whose events are added in their order. What a crystal names must come before it.
+
+    Of a long log only those marks are remembered that are `named` by something, where somebody knows which they are.
+    """
+
+    def __init__(self, named: Collection[EventId] | None = None) -> None:
+        self._named = named
+        self._unnamed = array("q")  # positions of marks that nothing names
+        self.crystals: dict[EventId, Crystal] = {}
+        self.superseded: dict[EventId, int] = {}  # and at which position
+        self.retracted: dict[EventId, int] = {}  # whether it is there yet or not
+        self.unsupported: dict[EventId, LawBroken] = {}  # crystals that rest on something purged
+        self._above: dict[EventId, EventId] = {}  # the live crystal of a source
+        self._facts: dict[EventId, Fact] = {}
+        self._positions: dict[EventId, int] = {}
+
+    def add(self, event: Event) -> None:
+        """Apply what this event says. Raises LawBroken, and nothing is changed."""
+        position = event.position or 0
+        if event.name == CRYSTAL:
+            self._crystallize(crystal_of(event), position)
+        elif event.name == RETRACTED:
+            self._retract(retracted_by(event), position)
+        elif event.name == PURGED:
+            told = tombstone_of(event)
+            self._supersede(told.supersedes, position)
+            if told.retracts is not None:
+                self._retract(told.retracts, position)
+            return
+        if event.name == MARK and self._named is not None and event.id not in self._named:
+            if event.origin != "recalled":
+                self._unnamed.append(position)
+        elif (fact := fact_of(event)) is not None:
+            self._facts[event.id], self._positions[event.id] = fact, position
+
+    def add_stored(self, events: Iterable[Event]) -> None:
+        """Apply what events say that were taken when they came. A crystal may have lost what it rested on since."""
+        for event in events:
+            try:
+                self.add(event)
+            except LawBroken as error:
+                self.unsupported[event.id] = error
+                self._supersede(crystal_of(event).supersedes, event.position or 0)
+
+    @property
+    def sealed(self) -> set[EventId]:
+        """What is a source of a live crystal in the hierarchy of time."""
+        return set(self._above)
+
+    def is_live(self, identifier: EventId) -> bool:
+        """Whether a mark or crystal that is there was neither retracted nor superseded."""
+        return identifier in self._facts and identifier not in self.retracted and identifier not in self.superseded
+
+    @property
+    def rows(self) -> Rows:
+        """What an engine keeps of this."""
+        marks = array("q", self._unnamed)
+        marks.extend(
+            self._positions[identifier]
+            for identifier, fact in self._facts.items()
+            if fact.level == OF_MARKS and identifier not in self.retracted
+        )
+        crystals = self.crystals.values()
+        sources = [row for crystal in crystals for row in self._sources(crystal)]
+        return Rows(list(map(self._row, crystals)), sources, self.retracted, marks)
+
+    def _crystallize(self, crystal: Crystal, position: int) -> None:
+        facts = {
+            source: msgspec.structs.replace(self._facts[source], is_live=self.is_live(source))
+            for source in crystal.sources
+            if source in self._facts
+        }
+        check_laws(crystal, facts)
+        if not crystal.is_tree:
+            above = {self._above.get(source) for source in crystal.sources}
+            if above.difference(crystal.supersedes, [None]):
+                raise overlap(crystal)
+        self._supersede(crystal.supersedes, position)
+        self.crystals[crystal.id] = crystal
+        if not crystal.is_tree:
+            self._above |= dict.fromkeys(crystal.sources, crystal.id)
+        if crystal.id in self.retracted:
+            self._supersede([crystal.id], self.retracted[crystal.id])
+
+    def _retract(self, identifier: EventId, position: int) -> None:
+        self.retracted.setdefault(identifier, position)
+        self._supersede([identifier], position)
+
+    def _supersede(self, identifiers: Iterable[EventId], position: int) -> None:
+        for identifier in identifiers:
+            if (crystal := self.crystals.get(identifier)) is not None:
+                self.superseded.setdefault(identifier, position)
+                for source in crystal.sources:
+                    if self._above.get(source) == identifier:
+                        del self._above[source]
+
+    def _row(self, crystal: Crystal) -> CrystalRow:
+        return CrystalRow(
+            self._positions[crystal.id],
+            crystal.number,
+            crystal.period,
+            microseconds(crystal.start_at),
+            microseconds(crystal.end_at),
+            crystal.tokens,
+            self.superseded.get(crystal.id),
+        )
+
+    def _sources(self, crystal: Crystal) -> list[SourceRow]:
+        is_live = not crystal.is_tree and crystal.id not in self.superseded
+        return [
+            SourceRow(self._positions[crystal.id], self._positions[source], self._facts[source].tokens, is_live)
+            for source in crystal.sources
+        ]
+
+
+def derived(log: Iterable[Event]) -> Derived:
+    """What a whole log says."""
+    found = Derived()
+    found.add_stored(log)
+    return found
+
+
+def named_by(events: Iterable[Event]) -> set[EventId]:
+    """The marks and crystals that crystals, retractions and their tombstones name."""
+    named: set[EventId] = set()
+    for event in events:
+        if event.name == CRYSTAL:
+            named.update(crystal_of(event).sources)
+        elif event.name == RETRACTED:
+            named.add(retracted_by(event))
+        elif event.name == PURGED and (gone := tombstone_of(event).retracts) is not None:
+            named.add(gone)
+    return named
+
+
+NAMING = (CRYSTAL, RETRACTED, PURGED)  # the names of events that name others
+
+
+def broken_crystals(said: Derived, kept: Rows) -> list[str]:
+    """One sentence for every crystal, mark or retraction that is not kept as the log says."""
+    right = said.rows
+    problems = [
+        f"crystal {identifier} breaks the law of {error.law}: {error.reason}; purge it, and `mica crystallize` makes "
+        "another"
+        for identifier, error in said.unsupported.items()
+    ]
+    mend = "`mica rebuild` mends it"
+    names = {crystal.position or 0: crystal.id for crystal in said.crystals.values()}
+    found, expected = _by_position(kept), _by_position(right)
+    for position in sorted(found.keys() | expected.keys()):
+        name, differing = names.get(position), _differing(found.get(position), expected.get(position))
+        if name is None:
+            problems.append(f"a crystal is kept at position {position}, where the log has none; {mend}")
+        elif differing:
+            problems.append(f"crystal {name} is not kept as its event says, in {differing}; {mend}")
+    if kept.marks is not None and sorted(kept.marks) != sorted(right.marks or ()):
+        problems += [
+            f"the mark at position {position} is not findable as the log says; {mend}"
+            for position in sorted({*kept.marks} ^ {*(right.marks or ())})
+        ]
+    return problems + [
+        f"the retraction of {identifier} is not kept as the log says; {mend}"
+        for identifier in sorted({*kept.retracted} ^ {*right.retracted})
+    ]
+
+
+def _by_position(rows: Rows) -> dict[int, dict[str, object]]:
+    """What is kept of each crystal, by the name of the column."""
+    found: defaultdict[int, dict[str, object]] = defaultdict(dict)
+    for row in rows.crystals:
+        found[row.position] |= row._asdict()
+    sources: defaultdict[int, set[SourceRow]] = defaultdict(set)
+    for source in rows.sources:
+        sources[source.crystal].add(source)
+    for position, those in sources.items():
+        found[position]["sources"] = those
+    return found
+
+
+def _differing(found: Mapping[str, object] | None, expected: Mapping[str, object] | None) -> str:
+    """The columns that differ."""
+    found, expected = found or {}, expected or {}
+    return ", ".join(name for name in expected if name not in found or found[name] != expected[name])

@@ -1,0 +1,80 @@
+"""Statements that find events by index, whatever the planner knows. In all of them $1 is the number of the space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mica.model.event import EventQuery, microseconds
+
+FEW = 50  # contexts or names, each looked up by itself; of more there are so many events that the latest are near
+
+# The space, where few rows of it are looked up. Given as a plain $1, the planner estimates how many rows this very one
+# has; it takes a space that has grown since the last ANALYZE for empty, and then any index that begins with the space
+# will do: each of a thousand lookups read the whole space. Of a value that it cannot see it assumes what `estimate` in
+# the schema has told it.
+HERE = "(SELECT $1::integer)"
+AT_POSITIONS = "position = ANY ((SELECT $2::bigint[])::bigint[])"  # likewise
+
+# A look into the index for each row. As a plain join, the planner takes `at` and `position` for independent, expects
+# next to nothing and reads the whole log; OFFSET 0 keeps it from turning this into one.
+_AT = """CROSS JOIN LATERAL (
+        SELECT * FROM events
+        WHERE events.space = {here} AND events.at = {found}.at AND events.position = {found}.position OFFSET 0
+    ) AS events"""
+AT_KEYS = _AT.format(here=HERE, found="keys")
+AT_FOUND = _AT.format(here=HERE, found="found")
+
+
+def latest(
+    query: EventQuery,
+    *,
+    contexts: Sequence[int] | None,
+    names: Sequence[int] | None,
+    terms: Sequence[int] | None,
+) -> tuple[str, list[object]]:
+    """What follows SELECT to read the latest events that fit, latest first, and the values from $2 on.
+
+    The query's words are given as numbers, None where it asks for none.
+    """
+    values: list[object] = []
+
+    def bound(value: object) -> str:
+        values.append(value)
+        return f"${len(values) + 1}"
+
+    conditions = [f"events.space = {HERE}"]
+    if query.since is not None:
+        conditions.append(f"events.at >= {bound(microseconds(query.since))}")
+    if query.until is not None:
+        conditions.append(f"events.at < {bound(microseconds(query.until))}")
+    if query.errors is not None:
+        conditions.append(f"events.error = {bound(query.errors)}")
+    if contexts is not None:
+        conditions.append(f"events.context = ANY ({bound(contexts)}::integer[])")
+    if names is not None:
+        conditions.append(f"events.name = ANY ({bound(names)}::integer[])")
+    where = " AND ".join(conditions)
+    limit = f"{bound(None if query.limit is None else max(0, query.limit))}::bigint"
+
+    if terms is not None:
+        found = f"""SELECT texts.at, texts.position FROM postings
+            JOIN texts ON texts.space = {HERE} AND texts.position = postings.position
+            WHERE postings.space = {HERE} AND postings.term = ANY ({bound(terms)}::integer[])
+            GROUP BY texts.at, texts.position HAVING count(*) = {len(terms)}
+            ORDER BY texts.at DESC, texts.position DESC"""
+        from_, by = f"({found}) AS found {AT_FOUND} WHERE {where}", "found"
+    elif contexts is not None and len(contexts) <= FEW:
+        from_, by = _each("context", bound(contexts), where, limit), "events"
+    elif names is not None and len(names) <= FEW:
+        from_, by = _each("name", bound(names), where, limit), "events"
+    else:
+        from_, by = f"events WHERE {where}", "events"
+    return f"FROM {from_} ORDER BY {by}.at DESC, {by}.position DESC LIMIT {limit}", values
+
+
+def _each(column: str, numbers: str, where: str, limit: str) -> str:
+    """The latest of each number. Together they contain the latest of all."""
+    return f"""unnest({numbers}::integer[]) AS wanted (number) CROSS JOIN LATERAL (
+            SELECT * FROM events WHERE {where} AND events.{column} = wanted.number
+            ORDER BY events.at DESC, events.position DESC LIMIT {limit}
+        ) AS events"""

@@ -1,0 +1,202 @@
+"""Whether what PostgreSQL holds of a space keeps its promises."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Callable, Iterable
+
+from mica.model.event import Event, EventId, EventQuery, WriterId, event_id
+from mica.store.codec import digest, expanded
+from mica.store.crystal_rows import NAMING, Derived, broken_crystals, named_by
+from mica.store.postgres import crystals as postgres_crystals
+from mica.store.postgres.rows import POSITION_MAX, Reading
+from mica.store.postgres.server import LONG_S
+from mica.store.postgres.statements import latest
+from mica.store.protocol import Lineage, indexed, missing_positions, orphaned_texts, stale_text
+
+PAGE_ROWS = 20_000  # of an index that are read at once, some 5 MB
+NOTHING = -1  # the length of what has no text
+SUM_MAX = 2**64 - 1
+
+
+async def broken(reads: Reading, on_progress: Callable[[int], None]) -> list[str]:
+    """Every broken promise in the rows of a space, one sentence each."""
+    problems = await _broken_references(reads)
+    if problems:
+        return problems  # rows that name what is missing cannot be read as events
+    names = await reads.connection.fetch("SELECT digest FROM payloads WHERE space = $1 ORDER BY digest", reads.space)
+    for (name,) in names:
+        frames = await reads.frames([name])
+        if await asyncio.to_thread(_named, frames[name]) != name:
+            problems.append(f"payload {name.hex()} does not have the content that its digest names")
+    rows = await reads.connection.fetch("SELECT id, digest FROM contexts WHERE space = $1 ORDER BY id", reads.space)
+    contexts = await reads.words.contexts(reads.connection, [row[0] for row in rows])
+    problems += [
+        f"context {number} does not have the content that its digest names"
+        for number, name in rows
+        if bytes.fromhex(contexts[number].id) != name
+    ]
+    listed = await _listed(reads)
+    kept = await postgres_crystals.kept(reads)
+    said = Derived(named_by(await _naming(reads)))
+    lineage = Lineage(await _parents(reads))
+    stale: list[str] = []
+    read = 0
+    async for batch in reads.whole_log():
+        stale += await asyncio.to_thread(listed.stale, batch)
+        await asyncio.to_thread(said.add_stored, batch)
+        await asyncio.to_thread(lineage.add, batch)
+        read += len(batch)
+        on_progress(read)
+    problems += await asyncio.to_thread(lineage.broken)
+    problems += await _missing_positions(reads) + stale + listed.orphaned()
+    return problems + await asyncio.to_thread(broken_crystals, said, kept)
+
+
+class Listed:
+    """What the index holds of every text, in 16 bytes of each: how many words it has, and a sum over its terms.
+
+    Two texts of different terms have the same sum once in 2^64 times: enough to see what went wrong by itself.
+    """
+
+    def __init__(self, last: int) -> None:
+        """For a log that ends at this position."""
+        self._lengths = array("q", [NOTHING]) * (last + 1)
+        self._sums = array("Q", [0]) * (last + 1)
+        self._beyond: set[int] = set()  # positions that no log has
+
+    def add_texts(self, rows: Iterable[tuple[int, int]]) -> None:
+        for position, length in rows:
+            if 0 < position < len(self._lengths):
+                self._lengths[position] = length
+            else:
+                self._beyond.add(position)
+
+    def add_terms(self, rows: Iterable[tuple[int, str, int]]) -> None:
+        """Postings: a position, a term, and how often it is said there."""
+        for position, term, often in rows:
+            if 0 < position < len(self._sums):
+                self._sums[position] = (self._sums[position] + hash((term, often))) & SUM_MAX
+            else:
+                self._beyond.add(position)
+
+    def stale(self, events: Iterable[Event]) -> list[str]:
+        """One sentence for every event that is not indexed as it is stored; of the others nothing is left here."""
+        problems = []
+        for event in events:
+            position = event.position or 0
+            length, counts = indexed(event)
+            expected = NOTHING if length is None else length, sum(map(hash, counts.items())) & SUM_MAX
+            if (self._lengths[position], self._sums[position]) != expected:
+                problems.append(stale_text(event))
+            self._lengths[position], self._sums[position] = NOTHING, 0
+        return problems
+
+    def orphaned(self) -> list[str]:
+        """One sentence for every position that the index names and no event was at."""
+        left = (
+            number for number, pair in enumerate(zip(self._lengths, self._sums, strict=True)) if pair != (NOTHING, 0)
+        )
+        return orphaned_texts(self._beyond.union(left))
+
+
+async def _listed(reads: Reading) -> Listed:
+    """The index of a space, page by page: postings in the order of their key."""
+    connection = reads.connection
+    last = await connection.fetchval("SELECT max(position) FROM keys WHERE space = $1", reads.space)
+    listed = Listed(last or 0)
+    after = -POSITION_MAX
+    while rows := await connection.fetch(
+        "SELECT position, length FROM texts WHERE space = $1 AND position > $2 ORDER BY position LIMIT $3",
+        reads.space,
+        after,
+        PAGE_ROWS,
+        timeout=LONG_S,
+    ):
+        await asyncio.to_thread(listed.add_texts, rows)
+        after = rows[-1][0]
+    key = (-1, -POSITION_MAX)
+    while postings := await connection.fetch(
+        """SELECT page.position, terms.name, page.count, page.term FROM (
+            SELECT term, position, count FROM postings WHERE space = $1 AND (term, position) > ($2, $3)
+            ORDER BY term, position LIMIT $4
+        ) AS page LEFT JOIN terms ON terms.space = $1 AND terms.id = page.term ORDER BY page.term, page.position""",
+        reads.space,
+        *key,
+        PAGE_ROWS,
+        timeout=LONG_S,
+    ):
+        await asyncio.to_thread(listed.add_terms, (row[:3] for row in postings))
+        key = postings[-1][3], postings[-1][0]
+    return listed
+
+
+async def _naming(reads: Reading) -> list[Event]:
+    """The events that name others."""
+    names = await reads.fitting_names(NAMING)
+    rest, values = latest(EventQuery(names=NAMING, limit=None), contexts=None, names=names, terms=None)
+    return await reads.found(rest, *values)
+
+
+async def _parents(reads: Reading) -> set[EventId]:
+    """The events that are named as parents."""
+    rows = await reads.connection.fetch(
+        """SELECT DISTINCT parent_writer, parent_sequence FROM events
+        WHERE space = $1 AND parent_writer IS NOT NULL""",
+        reads.space,
+        timeout=LONG_S,
+    )
+    writers = await reads.words.words(reads.connection, "writers", {row[0] for row in rows})
+    return {event_id(WriterId(writers[number]), sequence) for number, sequence in rows}
+
+
+async def _missing_positions(reads: Reading) -> list[str]:
+    gaps = await reads.connection.fetch(
+        """SELECT before + 1, position - 1 FROM (
+            SELECT position, lag(position, 1, 0::bigint) OVER (ORDER BY position) AS before FROM keys
+            WHERE space = $1
+            UNION ALL
+            SELECT last_position + 1, (SELECT coalesce(max(position), 0) FROM keys WHERE space = $1) FROM spaces
+            WHERE number = $1
+        ) AS steps WHERE position > before + 1""",
+        reads.space,
+        timeout=LONG_S,
+    )
+    return missing_positions((first, last) for first, last in gaps)
+
+
+async def _broken_references(reads: Reading) -> list[str]:
+    """Rows that name what is missing. The tables have no foreign keys, which would cost every append."""
+    rows = await reads.connection.fetch(
+        """SELECT 'event at position ' || position || ' has no key' AS problem FROM events
+        WHERE space = $1 AND NOT EXISTS (
+            SELECT FROM keys WHERE space = $1 AND keys.writer = events.writer AND keys.sequence = events.sequence
+                AND keys.position = events.position AND keys.at = events.at
+        )
+        UNION ALL SELECT 'key at position ' || position || ' has no event' FROM keys
+        WHERE space = $1 AND NOT EXISTS (
+            SELECT FROM events WHERE space = $1 AND events.at = keys.at AND events.position = keys.position
+        )
+        UNION ALL SELECT 'event at position ' || position || ' names a missing writer' FROM events
+        WHERE space = $1 AND NOT (
+            EXISTS (SELECT FROM writers WHERE space = $1 AND id = events.writer)
+            AND EXISTS (SELECT FROM writers WHERE space = $1 AND id = events.root_writer)
+            AND EXISTS (SELECT FROM writers WHERE space = $1 AND id = coalesce(events.parent_writer, events.writer))
+        )
+        UNION ALL SELECT 'event at position ' || position || ' names a missing name' FROM events
+        WHERE space = $1 AND NOT EXISTS (SELECT FROM names WHERE space = $1 AND id = events.name)
+        UNION ALL SELECT 'event at position ' || position || ' names a missing context' FROM events
+        WHERE space = $1 AND NOT EXISTS (SELECT FROM contexts WHERE space = $1 AND id = events.context)
+        UNION ALL SELECT 'event at position ' || position || ' names a missing payload' FROM events
+        WHERE space = $1 AND payload IS NOT NULL
+            AND NOT EXISTS (SELECT FROM payloads WHERE space = $1 AND digest = events.payload)
+        LIMIT 100""",
+        reads.space,
+        timeout=LONG_S,
+    )
+    return [f"PostgreSQL: {problem}" for (problem,) in rows]
+
+
+def _named(frame: bytes) -> bytes:
+    return digest(expanded(frame))

@@ -1,0 +1,101 @@
+"""Shared work in PostgreSQL: claims pass over what another transaction is claiming, and leases run by its clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from mica.model.event import Claim, Work
+from mica.store.leases import COLUMNS, claim_of, work_of
+from mica.store.postgres.server import Connection
+
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_SOONER = """UPDATE SET
+    due_at = CASE WHEN planned.claim IS NULL THEN least(planned.due_at, $4) ELSE planned.due_at END,
+    again_at = CASE WHEN planned.claim IS NULL THEN NULL ELSE least(planned.again_at, $4) END"""
+_OF_WORK = ", ".join(f"work.{column}" for column in COLUMNS.split(", "))
+
+
+async def plan(connection: Connection, space: int, kind: str, about: str, *, due_at: int, only_new: bool) -> None:
+    await connection.execute(
+        f"""INSERT INTO work AS planned (space, kind, about, due_at) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (space, kind, about) DO {"NOTHING" if only_new else _SOONER}""",
+        space,
+        kind,
+        about,
+        due_at,
+    )
+
+
+async def claim(
+    connection: Connection,
+    space: int,
+    identifier: str,
+    kinds: Collection[str],
+    *,
+    owner: str,
+    due_by: int,
+    lease: timedelta,
+) -> Claim | None:
+    """The work that was taken. What this claim holds already comes first: the answer to an earlier try was lost."""
+    row = await connection.fetchrow(
+        f"""WITH chosen AS MATERIALIZED (
+            SELECT kind, about FROM work WHERE space = $1 AND kind = ANY ($3) AND due_at <= $5
+            AND (claim IS NULL OR claim = $2 OR held_until <= {_NOW})
+            ORDER BY coalesce(claim = $2, false) DESC, due_at, kind, about LIMIT 1 FOR UPDATE SKIP LOCKED
+        )
+        UPDATE work SET claim = $2, owner = $4, held_until = {_NOW} + $6 FROM chosen
+        WHERE work.space = $1 AND work.kind = chosen.kind AND work.about = chosen.about
+        RETURNING {_OF_WORK}""",
+        space,
+        identifier,
+        list(kinds),
+        owner,
+        due_by,
+        lease // timedelta(microseconds=1),
+    )
+    return None if row is None else claim_of(identifier, row)
+
+
+async def renew(connection: Connection, space: int, held: Claim, *, lease: timedelta) -> Claim | None:
+    """The claim with its new end; None when it holds nothing."""
+    row = await connection.fetchrow(
+        f"""UPDATE work SET held_until = {_NOW} + $5 WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4
+        RETURNING {COLUMNS}""",
+        space,
+        held.kind,
+        held.about,
+        held.id,
+        lease // timedelta(microseconds=1),
+    )
+    return None if row is None else claim_of(held.id, row)
+
+
+async def finish(connection: Connection, space: int, held: Claim, *, again_at: int | None) -> bool:
+    """Whether the claim was good."""
+    of_this = (space, held.kind, held.about, held.id)
+    row = await connection.fetchrow(
+        """SELECT least(again_at, $5) FROM work WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4
+        FOR UPDATE""",
+        *of_this,
+        again_at,
+    )
+    if row is None:
+        return False
+    if row[0] is None:
+        await connection.execute(
+            "DELETE FROM work WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4", *of_this
+        )
+    else:
+        await connection.execute(
+            """UPDATE work SET due_at = $5, again_at = NULL, claim = NULL, owner = NULL, held_until = NULL
+            WHERE space = $1 AND kind = $2 AND about = $3 AND claim = $4""",
+            *of_this,
+            row[0],
+        )
+    return True
+
+
+async def work(connection: Connection, space: int) -> list[Work]:
+    rows = await connection.fetch(f"SELECT {COLUMNS} FROM work WHERE space = $1 ORDER BY due_at, kind, about", space)
+    return [work_of(row) for row in rows]

@@ -1,0 +1,578 @@
+"""The aged part of the embedded store's log: events in compressed blocks, and the tables that lead to them.
+
+An event is a row or in a block, never both, and whoever reads inside of one transaction sees it exactly once. Ageing
+moves rows into blocks in steps that are one transaction each; `take_out` goes the other way for those who must change
+what is stored. An event whose parent is not known or does not fit stays a row, so everything in a block has the root of
+its parent: what descends from it is found among the members of its root's chain.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import groupby
+from typing import NamedTuple
+
+import apsw
+
+from mica.errors import StoreError
+from mica.store.codec import INLINE_BYTES_MAX, expanded
+from mica.store.protocol import missing_positions
+from mica.store.sqlite.authority import authority
+from mica.store.sqlite.block_format import (
+    BLOCK_BYTES_MAX,
+    CHAPTER_POSITIONS,
+    Block,
+    Header,
+    cuts,
+    decode_chapter,
+    encode,
+    encode_chapter,
+)
+from mica.store.sqlite.file import COLUMNS, Key, Row, as_json
+
+STEP_EVENTS = CHAPTER_POSITIONS  # in one transaction: other writers wait for some 100 ms
+STEP_BYTES_MAX = 8 * BLOCK_BYTES_MAX  # the same for large events
+ALONE_BYTES = BLOCK_BYTES_MAX // 4  # a larger payload stays one: a block would be little else, and expanding it slow
+CACHE_BYTES_MAX = 48 * 2**20  # of blocks kept expanded: the blocks of one step, so that the log is read in order
+CHAPTERS_MAX = 16  # kept expanded, 64 kB each
+MAPS = ("block_sessions", "block_contexts", "block_names", "block_roots", "block_payloads")
+
+
+class Wanted(NamedTuple):
+    """Which events a question asks for, in numbers. None: whatever it is."""
+
+    session: int | None = None
+    names: frozenset[int] | None = None
+    since: int | None = None
+    until: int | None = None
+    error: int | None = None
+    positions: frozenset[int] | None = None
+    context: Callable[[int], bool] | None = None
+    sessions: frozenset[int] | None = None  # of the contexts that may fit
+
+
+class Blocks:
+    """What one connection reads and writes of blocks, inside of its transactions."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._reshaped = 0
+        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._blocks_bytes = 0
+        self._chapters: OrderedDict[int, array[int]] = OrderedDict()
+
+    def follow(self) -> None:
+        """Forget what is remembered of blocks when any were made or taken apart since."""
+        reshaped = self._one("SELECT reshaped FROM space")
+        if reshaped != self._reshaped:
+            self.forget()
+            self._reshaped = reshaped
+
+    def forget(self) -> None:
+        self._reshaped = -1
+        self._blocks.clear()
+        self._blocks_bytes = 0
+        self._chapters.clear()
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything was ever aged. As of the last `follow`."""
+        return self._reshaped != 0
+
+    # -- Finding ----------------------------------------------------------------------------------------------
+
+    def block(self, number: int) -> Block:
+        known = self._blocks.get(number)
+        if known is None:
+            row = self._connection.execute("SELECT header, bodies FROM blocks WHERE id = ?", (number,)).fetchone()
+            if row is None:
+                raise StoreError(f"block {number} is gone from the log; go back to a backup")
+            known = self._blocks[number] = Block(*row)
+            self._blocks_bytes += known.size_bytes
+            while self._blocks_bytes > CACHE_BYTES_MAX and len(self._blocks) > 1:
+                _, oldest = self._blocks.popitem(last=False)
+                self._blocks_bytes -= oldest.size_bytes
+        else:
+            self._blocks.move_to_end(number)
+        return known
+
+    def place(self, position: int) -> int:
+        """The block that holds this position; 0 when none does."""
+        chapter = self._chapter(position // CHAPTER_POSITIONS) if position > 0 else None
+        return chapter[position % CHAPTER_POSITIONS] if chapter else 0
+
+    def _chapter(self, number: int) -> array[int] | None:
+        known = self._chapters.get(number)
+        if known is None:
+            row = self._connection.execute("SELECT places FROM chapters WHERE id = ?", (number,)).fetchone()
+            if row is None:
+                return None
+            known = self._chapters[number] = decode_chapter(row[0])
+            if len(self._chapters) > CHAPTERS_MAX:
+                self._chapters.popitem(last=False)
+        else:
+            self._chapters.move_to_end(number)
+        return known
+
+    def position(self, writer: int, sequence: int) -> int | None:
+        """Where the event of this id went when it aged."""
+        run = self._run(writer, sequence)
+        if run is None or sequence > run[1]:
+            return None
+        return run[2] + sequence - run[0]
+
+    def _run(self, writer: int, sequence: int) -> tuple[int, int, int] | None:
+        """The last run that begins with this sequence or before it: first and last sequence, first position."""
+        row = self._connection.execute(
+            """SELECT first_sequence, last_sequence, first_position FROM runs
+            WHERE writer = ? AND first_sequence <= ? ORDER BY first_sequence DESC LIMIT 1""",
+            (writer, sequence),
+        ).fetchone()
+        return None if row is None else (row[0], row[1], row[2])
+
+    def known(self, writer: int, sequences: Sequence[int]) -> list[int]:
+        """Which of these sequences of a writer have aged."""
+        run = self._run(writer, max(sequences))
+        if run is None or run[1] < min(sequences):
+            return []
+        return [sequence for sequence in sequences if self.position(writer, sequence) is not None]
+
+    def at(self, positions: Iterable[int]) -> list[Row]:
+        """The events at those of these positions that are in blocks, in any order."""
+        places = sorted((place, position) for position in sorted(positions) if (place := self.place(position)))
+        found = []
+        for number, together in groupby(places, lambda pair: pair[0]):
+            block = self.block(number)
+            found += [row_of(block, block.indexes[position]) for _, position in together]
+        return found
+
+    def after(self, position: int, *, until: int | None, limit: int) -> list[Row]:
+        """The events in blocks after this position, at most so many and not beyond another, in any order."""
+        found: list[int] = []
+        chapters = self._connection.execute(
+            "SELECT id FROM chapters WHERE id >= ? AND last_position > ? ORDER BY id",
+            (max(0, position) // CHAPTER_POSITIONS, position),
+        )
+        for (number,) in chapters:
+            first = number * CHAPTER_POSITIONS
+            if len(found) >= limit or (until is not None and first > until):
+                break
+            places = self._chapter(number) or array("q")
+            start = max(0, position + 1 - first)
+            found += [first + index for index, place in enumerate(places[start:], start) if place]
+        if until is not None:
+            found = found[: bisect_right(found, until)]
+        return self.at(found[:limit])
+
+    def latest(self, wanted: Wanted, rows: Sequence[Row], limit: int | None) -> list[Row]:
+        """The latest of these rows, which are in order, latest first, and of what is wanted from blocks."""
+        found: list[tuple[int, int, Row | tuple[Block, int]]] = [(row[4], row[0], row) for row in rows]
+        with closing(self._candidates(wanted)) as candidates:
+            for number, last_at in candidates:
+                if limit is not None and len(found) >= limit and (limit == 0 or last_at < found[limit - 1][0]):
+                    break  # no other block can have a later one
+                block = self.block(number)
+                ats, positions = block.ats, block.positions
+                found += [(ats[index], positions[index], (block, index)) for index in _fitting(block, wanted)]
+                if limit is not None and len(found) >= limit:  # else every block counts, in whatever order
+                    found.sort(reverse=True)  # by time, then position: no two have the same
+                    del found[limit:]
+        found.sort(reverse=True)
+        return [row_of(*place) if isinstance(place[0], Block) else place for _, _, place in found]
+
+    def _candidates(self, wanted: Wanted) -> Generator[tuple[int, int], None, None]:
+        """The blocks that may hold what is wanted, with the time of the last event that may be, latest first."""
+        conditions = ["TRUE"]
+        bindings: list[int | str] = []
+        source, last_at = "blocks", "blocks.last_at"
+        if wanted.session is not None:
+            source, last_at = "block_sessions JOIN blocks ON blocks.id = block", "block_sessions.last_at"
+            conditions.append("session = ?")
+            bindings.append(wanted.session)
+        if wanted.since is not None:
+            conditions.append("blocks.last_at >= ?")
+            bindings.append(wanted.since)
+        if wanted.until is not None:
+            conditions.append("blocks.first_at < ?")
+            bindings.append(wanted.until)
+        if wanted.error is not None:
+            conditions.append("blocks.errors > 0" if wanted.error else "blocks.errors < blocks.events")
+        for column, table, numbers in (
+            ("session", "block_sessions", wanted.sessions),
+            ("name", "block_names", wanted.names),
+        ):
+            if numbers is not None:
+                conditions.append(
+                    f"""blocks.id IN (SELECT block FROM {table}
+                    WHERE {column} IN (SELECT value FROM json_each(?)))"""
+                )
+                bindings.append(as_json(sorted(numbers)))
+        if wanted.positions is not None:
+            conditions.append("blocks.id IN (SELECT value FROM json_each(?))")
+            bindings.append(as_json(sorted({self.place(position) for position in sorted(wanted.positions)})))
+        statement = f"SELECT blocks.id, {last_at} FROM {source} WHERE {' AND '.join(conditions)}"
+        yield from self._connection.execute(f"{statement} ORDER BY {last_at} DESC", bindings)
+
+    def members(self, roots: Iterable[Key]) -> Iterator[tuple[Key, Row]]:
+        """What is in blocks of the chains with these roots, and with it its parent; without the roots themselves."""
+        for root in roots:
+            numbers = self._connection.execute("SELECT block FROM block_roots WHERE (writer, sequence) = (?, ?)", root)
+            for (number,) in list(numbers):
+                block = self.block(number)
+                for index, sequence in enumerate(block.root_sequences):
+                    if (block.root_writers[index], sequence) == root and block.parent_writers[index]:
+                        yield (block.parent_writers[index], block.parent_sequences[index]), row_of(block, index)
+
+    def of_contexts(self, contexts: Collection[int]) -> list[Row]:
+        """The events in blocks that have one of these contexts."""
+        numbers = self._connection.execute(
+            "SELECT DISTINCT block FROM block_contexts WHERE context IN (SELECT value FROM json_each(?))",
+            (as_json(sorted(contexts)),),
+        )
+        found = []
+        for (number,) in list(numbers):
+            block = self.block(number)
+            found += [row_of(block, index) for index, context in enumerate(block.contexts) if context in contexts]
+        return found
+
+    def header(self, writer: int, sequence: int) -> Header | None:
+        """What is known of the aged event of this id besides its body."""
+        position = self.position(writer, sequence)
+        number = 0 if position is None else self.place(position)
+        if position is None or not number:
+            return None
+        block = self.block(number)
+        return block.header(block.indexes[position])
+
+    def counts(self) -> tuple[int, int, int]:
+        """Blocks, the events in them, and the large payloads among their bodies."""
+        row = self._connection.execute("SELECT count(*), sum(events), sum(payloads) FROM blocks").fetchone()
+        assert row is not None
+        return row[0], row[1] or 0, row[2] or 0
+
+    # -- Ageing -----------------------------------------------------------------------------------------------
+
+    def age(self, before: int, *, limit: int, at_least: int) -> int:
+        """Move rows of this time or older into blocks, inside of a transaction; how many were moved."""
+        rows, bodies, alone = self._due(before, limit)
+        is_full = sum(map(len, bodies)) >= STEP_BYTES_MAX  # large events: fewer of them fill a step
+        if not rows or (len(rows) < at_least and not is_full):
+            return 0
+        sessions = self._sessions({row.context for row in rows})
+        order = sorted(range(len(rows)), key=lambda index: (sessions[rows[index].context], rows[index].position))
+        places: dict[int, int] = {}
+        with self._authority():
+            for start, end in cuts([len(bodies[index]) for index in order]):
+                headers = [rows[index] for index in order[start:end]]
+                number = self._write(headers, [bodies[index] for index in order[start:end]], sessions)
+                places.update((header.position, number) for header in headers)
+            self._set_places(places)
+            self._keep_runs(sorted(rows))
+            self._connection.executemany(  # a third of what row by row takes
+                "DELETE FROM events WHERE position BETWEEN ? AND ?", list(_ranges(sorted(places)))
+            )
+            self._connection.executemany("DELETE FROM payloads WHERE id = ?", [(payload,) for payload in alone])
+        return len(rows)
+
+    def _due(self, before: int, limit: int) -> tuple[list[Header], list[bytes], list[int]]:
+        """The first rows that are due, their bodies, and the payloads that go with them."""
+        headers: list[Header] = []
+        bodies: list[bytes] = []
+        alone: list[int] = []
+        places: dict[Key, tuple[int, int, int]] = {}
+        total = 0
+        rows = self._connection.execute(f"SELECT {COLUMNS} FROM events WHERE at < ? ORDER BY at, position", (before,))
+        for row in rows:
+            header = Header._make((*row[:8], row[8] or 0, row[9] or 0, *row[10:13], row[14] or 0))
+            places[header.writer, header.sequence] = header.root_writer, header.root_sequence, header.depth
+            if row[8] is not None and not self._fits(header, places):
+                continue
+            body = b"" if row[13] is None else row[13].encode()
+            if row[13] is None and (frame := self._alone(header.payload)) is not None:
+                alone.append(header.payload)
+                header, body = header._replace(payload=0), expanded(frame)
+            headers.append(header)
+            bodies.append(body)
+            total += len(body)
+            if len(headers) >= limit or total >= STEP_BYTES_MAX:
+                break
+        return headers, bodies, alone
+
+    def _fits(self, header: Header, places: dict[Key, tuple[int, int, int]]) -> bool:
+        """Whether the parent is known, in the same chain, one step above."""
+        key = header.parent_writer, header.parent_sequence
+        if key not in places:
+            row = self._connection.execute(
+                "SELECT root_writer, root_sequence, depth FROM events WHERE writer = ? AND sequence = ?", key
+            ).fetchone()
+            if row is None:
+                parent = self.header(*key)
+                if parent is None:
+                    return False
+                row = parent.root_writer, parent.root_sequence, parent.depth
+            places[key] = row[0], row[1], row[2]
+        return places[key] == (header.root_writer, header.root_sequence, header.depth - 1)
+
+    def _alone(self, payload: int) -> bytes | None:
+        """The payload when it is small enough for a block and only one event refers to it."""
+        row = self._connection.execute(
+            """SELECT body FROM payloads WHERE id = ?1 AND size_bytes <= ?2
+            AND (SELECT count(*) FROM events WHERE payload = ?1) = 1
+            AND NOT EXISTS (SELECT 1 FROM block_payloads WHERE payload = ?1)""",
+            (payload, ALONE_BYTES),
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def take_out(self, positions: Iterable[int]) -> list[Row]:
+        """Remove the events at these positions from their blocks, inside of a transaction; returns them.
+
+        The caller stores them again as rows. The others in their blocks stay aged, in blocks without them. What leads
+        from an id to its position stays: that never changes.
+        """
+        wanted = {position: number for position in positions if (number := self.place(position))}
+        found: list[Row] = []
+        places = dict.fromkeys(wanted, 0)
+        if not wanted:
+            return found
+        with self._authority():
+            for number in sorted({*wanted.values()}):
+                block = self.block(number)
+                headers, sessions = list(block.headers()), self._sessions({*block.contexts})
+                self._remove(number, headers, sessions)
+                found += [row_of(block, index) for index, header in enumerate(headers) if header.position in wanted]
+                left = [index for index, header in enumerate(headers) if header.position not in wanted]
+                if left:
+                    kept = [headers[index] for index in left]
+                    written = self._write(kept, [block.body(index) for index in left], sessions)
+                    places.update((header.position, written) for header in kept)
+            self._set_places(places)
+        return found
+
+    def remap(self) -> None:
+        """Derive again what leads to the blocks, inside of a transaction."""
+        with self._authority():
+            for table in (*MAPS, "chapters", "runs"):
+                self._connection.execute(f"DELETE FROM {table}")
+            self._chapters.clear()
+            for number in self._numbers():
+                headers = list(self.block(number).headers())
+                self._map(number, headers, self._sessions({header.context for header in headers}))
+                self._set_places({header.position: number for header in headers})
+                self._keep_runs(sorted(headers))
+
+    def problems(self) -> list[str]:
+        """One sentence for each promise that blocks, or what leads to them, do not keep."""
+        numbers = self._numbers()
+        problems = missing_positions(_ranges(self._lost({0, *numbers})))
+        expected = dict.fromkeys(MAPS, 0)
+        for number in numbers:
+            row = self._connection.execute(
+                "SELECT events, errors, payloads, first_at, last_at FROM blocks WHERE id = ?", (number,)
+            ).fetchone()
+            try:
+                block = self.block(number)
+                is_whole = block.is_whole()
+            except (StoreError, ValueError, IndexError) as error:
+                problems.append(f"block {number} cannot be read: {error}")
+                continue
+            large = sum(len(block.body(index)) > INLINE_BYTES_MAX for index in range(len(block)))
+            said = len(block), sum(block.errors), large, min(block.ats), max(block.ats)
+            if not is_whole or said != row:
+                problems.append(f"block {number} does not hold what is said of it")
+            headers = list(block.headers())
+            leads = _leads(headers, self._sessions({*block.contexts}))
+            is_found = all(
+                self.place(header.position) == number
+                and self.position(header.writer, header.sequence) == header.position
+                for header in headers
+            )
+            for table, keys in leads.items():
+                expected[table] += len(keys)
+                conditions = " AND ".join(f"{column} = ?" for column in (*_KEYS[table], "block"))
+                statement = f"SELECT 1 FROM {table} WHERE {conditions}"
+                is_found &= all(self._connection.execute(statement, (*key, number)).fetchone() for key in keys)
+            if not is_found:
+                problems.append(f"what leads to block {number} is not what is in it; `mica rebuild` mends it")
+        for table in MAPS:
+            if not problems and self._one(f"SELECT count(*) FROM {table}") != expected[table]:
+                problems.append(f"{table} leads to blocks that are not there; `mica rebuild` mends it")
+        return problems
+
+    def _lost(self, numbers: Collection[int]) -> Iterator[int]:
+        """The positions that are said to be in blocks other than these, in order."""
+        for (chapter,) in list(self._connection.execute("SELECT id FROM chapters ORDER BY id")):
+            for index, place in enumerate(self._chapter(chapter) or ()):
+                if place not in numbers:
+                    yield chapter * CHAPTER_POSITIONS + index
+
+    # -- Writing ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _authority(self) -> Iterator[None]:
+        """Let rows and blocks be moved, in this transaction only. Others learn that they must look again."""
+        with authority(self._connection, "age"):
+            yield
+        self._connection.execute("UPDATE space SET reshaped = reshaped + 1")
+        self.forget()
+
+    def _write(self, headers: Sequence[Header], bodies: Sequence[bytes], sessions: dict[int, int]) -> int:
+        """Write a block of these events, and what leads to it; its number."""
+        large = sum(len(body) > INLINE_BYTES_MAX for body in bodies)
+        number = self._insert(headers, *encode(headers, bodies), payloads=large)
+        self._map(number, headers, sessions)
+        return number
+
+    def _remove(self, number: int, headers: Sequence[Header], sessions: dict[int, int]) -> None:
+        """Remove a block of these events, and what leads to it."""
+        for table, keys in _leads(headers, sessions).items():
+            conditions = " AND ".join(f"{column} = ?" for column in (*_KEYS[table], "block"))
+            self._connection.executemany(f"DELETE FROM {table} WHERE {conditions}", [(*key, number) for key in keys])
+        self._connection.execute("DELETE FROM blocks WHERE id = ?", (number,))
+
+    def _insert(self, headers: Sequence[Header], header: bytes, bodies: bytes, *, payloads: int) -> int:
+        ats = [each.at for each in headers]
+        self._connection.execute(
+            """INSERT INTO blocks (events, errors, payloads, first_at, last_at, header, bodies)
+            VALUES (?, ?, ?, ?, ?, ?, ?)""",
+            (len(headers), sum(each.error for each in headers), payloads, min(ats), max(ats), header, bodies),
+        )
+        return self._connection.last_insert_rowid()
+
+    def _map(self, number: int, headers: Sequence[Header], sessions: dict[int, int]) -> None:
+        for table, keys in _leads(headers, sessions).items():
+            columns = (*_KEYS[table], "block")
+            rows: list[tuple[int, ...]] = [(*key, number) for key in keys]
+            if table == "block_sessions":
+                columns = (*columns, "last_at")
+                last = {sessions[each.context]: each.at for each in sorted(headers, key=lambda each: each.at)}
+                rows = [(*row, last[row[0]]) for row in rows]
+            marks = ", ".join("?" * len(columns))
+            self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", sorted(rows))
+
+    def _set_places(self, places: dict[int, int]) -> None:
+        """Say of positions in which blocks they are."""
+        by_chapter = groupby(sorted(places.items()), lambda place: place[0] // CHAPTER_POSITIONS)
+        for number, together in by_chapter:
+            chapter = self._chapter(number) or array("q", bytes(8 * CHAPTER_POSITIONS))
+            for position, block in together:
+                chapter[position % CHAPTER_POSITIONS] = block
+            last = max((index for index, block in enumerate(chapter) if block), default=-1)
+            self._connection.execute(
+                """INSERT INTO chapters (id, last_position, places) VALUES (?, ?, ?)
+                ON CONFLICT (id) DO UPDATE SET last_position = excluded.last_position, places = excluded.places""",
+                (number, number * CHAPTER_POSITIONS + last, encode_chapter(chapter)),
+            )
+
+    def _keep_runs(self, headers: Sequence[Header]) -> None:
+        """Keep the positions of these ids; the headers are in order of position."""
+        runs: list[tuple[int, int, int, int]] = []  # writer, first and last sequence, first position
+        for header in headers:
+            if runs:
+                writer, first, last, position = runs[-1]
+                is_next = (header.writer, header.sequence) == (writer, last + 1)
+                if is_next and header.position == position + last + 1 - first:
+                    runs[-1] = writer, first, header.sequence, position
+                    continue
+            runs.append((header.writer, header.sequence, header.sequence, header.position))
+        for writer, first, last, position in runs:
+            before = self._run(writer, last)
+            if before is None or before[1] < first:
+                self._keep_run(writer, first, last, position)
+            else:  # some of them have aged before, and were rows again since
+                for sequence in range(first, last + 1):
+                    if self.position(writer, sequence) is None:
+                        self._keep_run(writer, sequence, sequence, position + sequence - first)
+
+    def _keep_run(self, writer: int, first: int, last: int, position: int) -> None:
+        self._connection.execute(
+            "INSERT INTO runs (writer, first_sequence, last_sequence, first_position) VALUES (?, ?, ?, ?)",
+            (writer, first, last, position),
+        )
+
+    def _sessions(self, contexts: Collection[int]) -> dict[int, int]:
+        """The session of each of these contexts, 0 for none."""
+        rows = self._connection.execute(
+            "SELECT id, coalesce(session, 0) FROM contexts WHERE id IN (SELECT value FROM json_each(?))",
+            (as_json(sorted(contexts)),),
+        )
+        return dict(rows)
+
+    def _numbers(self) -> list[int]:
+        return [number for (number,) in self._connection.execute("SELECT id FROM blocks ORDER BY id")]
+
+    def _one(self, statement: str) -> int:
+        row = self._connection.execute(statement).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+_KEYS = {
+    "block_sessions": ("session",),
+    "block_contexts": ("context",),
+    "block_names": ("name",),
+    "block_roots": ("writer", "sequence"),
+    "block_payloads": ("payload",),
+}
+
+
+def _leads(headers: Iterable[Header], sessions: dict[int, int]) -> dict[str, set[tuple[int, ...]]]:
+    """By what a block of these events is found, for each table that leads to it."""
+    leads: dict[str, set[tuple[int, ...]]] = {table: set() for table in MAPS}
+    for header in headers:
+        leads["block_contexts"].add((header.context,))
+        leads["block_names"].add((header.name,))
+        if header.parent_writer:
+            leads["block_roots"].add((header.root_writer, header.root_sequence))
+        if header.payload:
+            leads["block_payloads"].add((header.payload,))
+    leads["block_sessions"] = {(sessions[context],) for (context,) in leads["block_contexts"]}
+    return leads
+
+
+def _ranges(positions: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Positions in order as pairs: from, and to."""
+    for _, together in groupby(enumerate(positions), lambda pair: pair[1] - pair[0]):
+        (_, first), *rest = together
+        yield first, rest[-1][1] if rest else first
+
+
+def row_of(block: Block, index: int) -> Row:
+    """An event of a block as a row of the table; its data are bytes."""
+    header = block.header(index)
+    return (
+        *header[:8],
+        header.parent_writer or None,
+        header.parent_sequence if header.parent_writer else None,
+        *header[10:13],
+        None if header.payload else block.body(index),
+        header.payload or None,
+    )
+
+
+def _fitting(block: Block, wanted: Wanted) -> list[int]:
+    """The indexes of what is wanted from a block."""
+    contexts = None
+    if wanted.context is not None:
+        contexts = {context for context in {*block.contexts} if wanted.context(context)}
+    columns: list[tuple[array[int], Callable[[int], bool]]] = []  # what fits least often first
+    for column, numbers in (
+        (block.positions, wanted.positions),
+        (block.names, wanted.names),
+        (block.contexts, contexts),
+    ):
+        if numbers is not None:
+            columns.append((column, numbers.__contains__))
+    if wanted.error is not None:
+        columns.append((block.errors, wanted.error.__eq__))
+    if wanted.since is not None:
+        columns.append((block.ats, wanted.since.__le__))
+    if wanted.until is not None:
+        columns.append((block.ats, wanted.until.__gt__))
+    fitting = list(range(len(block)))
+    for column, fits in columns:
+        fitting = [index for index in fitting if fits(column[index])]
+    return fitting

@@ -1,0 +1,174 @@
+"""Interned words and contexts of the embedded store: each is written once, and rows refer to it by its number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import count
+
+import apsw
+
+from mica.model.event import Context, EventId, WriterId, event_id, split_id
+from mica.store.codec import CACHE_ENTRIES_MAX, labels_of, labels_text, remember
+from mica.store.sqlite.file import Key, Row, as_json, insert
+from mica.words import term_of
+
+
+class Words:
+    """What one connection knows of the numbers of words, inside of its transactions.
+
+    What an undone transaction has made, or a purge takes away, must be forgotten.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.numbers: dict[str, dict[str, int]] = {"writers": {}, "names": {}, "sessions": {}}  # known
+        self._term_numbers: dict[str, int] = {}  # of words as they are written
+        self.highest_number = 0  # of a word that a purge took
+        self._words: dict[tuple[str, int], str] = {}
+        self._context_numbers: dict[Context, int] = {}
+        self._contexts: dict[int, Context] = {}
+        self._last_context: tuple[Context | None, int] = None, 0
+
+    def forget(self) -> None:
+        self._last_context = None, 0
+        self._words.clear()
+        self._context_numbers.clear()
+        self._contexts.clear()
+        self._term_numbers.clear()
+        for known in self.numbers.values():
+            known.clear()
+
+    # -- Words to numbers -------------------------------------------------------------------------------------
+
+    def number(self, table: str, word: str) -> int:
+        """The number by which this word is interned, made if need be."""
+        known = self.numbers[table]
+        if (number := known.get(word)) is not None:
+            return number
+        row = self._connection.execute(f"SELECT id FROM {table} WHERE name = ?", (word,)).fetchone()
+        if row is None:
+            new = (self._next_number(table), word)
+            self._connection.execute(f"INSERT INTO {table} (id, name) VALUES (?, ?)", new)
+            number = self._connection.last_insert_rowid()
+        else:
+            number = row[0]
+        remember(known, word, number)
+        return number
+
+    def term_numbers(self, found: Iterable[str]) -> Mapping[str, int]:
+        """The numbers of the terms of these words, made if need be; 0 where a word has no term."""
+        numbers = self._term_numbers
+        if len(numbers) > CACHE_ENTRIES_MAX:
+            numbers.clear()
+        fresh = {word: term_of(word) for word in found if word not in numbers}
+        if fresh:
+            known: dict[str, int] = {"": 0}
+            asked = as_json(sorted({*fresh.values()} - {""}))
+            statement = "SELECT term, id FROM terms WHERE term IN (SELECT value FROM json_each(?))"
+            known.update(self._connection.execute(statement, (asked,)))
+            made = [term for term in dict.fromkeys(fresh.values()) if term not in known]
+            if made:
+                first = max(int(self._one("SELECT coalesce(max(id), 0) FROM terms", ())[0]), self.highest_number) + 1
+                known.update(zip(made, count(first)))
+                rows = [(known[term], term) for term in sorted(made)]  # as the index of terms is
+                insert(self._connection, "terms (id, term)", "(?, ?)", rows)
+            numbers.update((word, known[term]) for word, term in fresh.items())
+        return numbers
+
+    def key(self, identifier: EventId) -> Key:
+        """An id in numbers, made if need be."""
+        writer, sequence = split_id(identifier)
+        return self.numbers["writers"].get(writer) or self.number("writers", writer), sequence
+
+    def known_key(self, identifier: EventId) -> Key | None:
+        """An id in numbers; None when nothing of its writer is stored. Raises InvalidEvent when it is no id."""
+        writer, sequence = split_id(identifier)
+        number = self.numbers["writers"].get(writer)
+        if number is None:
+            row = self._connection.execute("SELECT id FROM writers WHERE name = ?", (writer,)).fetchone()
+            number = None if row is None else row[0]
+        return None if number is None else (number, sequence)
+
+    def context_number(self, context: Context) -> int:
+        """The number by which this context is interned, made if need be."""
+        last, number = self._last_context  # events in a row mostly share one: comparing it costs less than hashing it
+        if last is context:
+            return number
+        if (known := self._context_numbers.get(context)) is not None:
+            self._last_context = context, known
+            return known
+        self.intern_contexts([context])
+        number = self._context_numbers[context]
+        self._last_context = context, number
+        return number
+
+    def intern_contexts(self, wanted: Iterable[Context]) -> None:
+        """Know the numbers of these contexts, made if need be: together they cost half of what they do one by one."""
+        unknown = {context: bytes.fromhex(context.id) for context in wanted if context not in self._context_numbers}
+        if not unknown:
+            return
+        asked = as_json([name.hex() for name in unknown.values()])
+        statement = "SELECT digest, id FROM contexts WHERE digest IN (SELECT unhex(value) FROM json_each(?))"
+        known: dict[bytes, int] = dict(iter(self._connection.execute(statement, (asked,))))
+        made = {name: context for context, name in unknown.items() if name not in known}
+        if made:
+            first = max(int(self._one("SELECT coalesce(max(id), 0) FROM contexts", ())[0]), self.highest_number) + 1
+            known.update(zip(made, count(first)))
+            columns = "id, digest, session, agent, user, task, correlation, labels"
+            rows = [self._context_row(known[name], name, context) for name, context in made.items()]
+            insert(self._connection, f"contexts ({columns})", "(?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        if len(self._context_numbers) + len(unknown) > CACHE_ENTRIES_MAX:
+            self._context_numbers.clear()
+        self._context_numbers.update((context, known[name]) for context, name in unknown.items())
+
+    def _context_row(self, number: int, name: bytes, context: Context) -> Row:
+        session = None if context.session is None else self.number("sessions", context.session)
+        given = context.agent, context.user, context.task, context.correlation, labels_text(context)
+        return (number, name, session, *given)
+
+    def _next_number(self, table: str) -> int | None:
+        """A number that no word of this table had before a purge, which others may remember; None: any new one."""
+        if not self.highest_number:
+            return None
+        highest = f"coalesce((SELECT id FROM {table} ORDER BY id DESC LIMIT 1), 0)"
+        return int(self._one(f"SELECT max({highest}, ?) + 1", (self.highest_number,))[0])
+
+    # -- Numbers to words -------------------------------------------------------------------------------------
+
+    def word(self, table: str, number: int) -> str:
+        """The word that has this number."""
+        key = (table, number)
+        if (word := self._words.get(key)) is None:
+            word = str(self._one(f"SELECT name FROM {table} WHERE id = ?", (number,))[0])
+            remember(self._words, key, word)
+        return word
+
+    def id(self, writer: int, sequence: int) -> EventId:
+        """The id that is this key."""
+        return event_id(WriterId(self.word("writers", writer)), sequence)
+
+    def context(self, number: int) -> Context:
+        """The context that has this number."""
+        if (context := self._contexts.get(number)) is None:
+            self.learn_contexts([number])
+            context = self._contexts[number]
+        return context
+
+    def learn_contexts(self, numbers: Iterable[int]) -> None:
+        """Read those of these contexts that are not known yet, all at once."""
+        if not (unknown := [number for number in set(numbers) if number not in self._contexts]):
+            return
+        rows = self._connection.execute(
+            """SELECT contexts.id, sessions.name, agent, user, task, correlation, labels FROM contexts
+            LEFT JOIN sessions ON sessions.id = contexts.session
+            WHERE contexts.id IN (SELECT value FROM json_each(?))""",
+            (as_json(unknown),),
+        )
+        for number, session, agent, user, task, correlation, labels in rows:
+            context = Context(
+                session=session, agent=agent, user=user, task=task, correlation=correlation, labels=labels_of(labels)
+            )
+            remember(self._contexts, number, context)
+
+    def _one(self, statement: str, bindings: apsw.Bindings) -> Row:
+        return next(iter(self._connection.execute(statement, bindings)))

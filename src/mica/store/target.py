@@ -1,0 +1,70 @@
+"""Which store a target names: a file, an address, a store in memory, or that of the current directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from mica.clients.spool import Spools, hooks_folder
+from mica.errors import InvalidInput, UnknownSpace
+from mica.model.event import check_unicode
+from mica.settings import Settings
+from mica.store.protocol import Store
+from mica.store.space import is_address, shown, space_of
+from mica.store.sqlite.store import SqliteStore
+
+
+async def open_store(target: str | Path | None, *, settings: Settings, must_exist: bool = False) -> Store:
+    """The store that a target names, made if need be; raises UnknownSpace where it must exist and does not."""
+    if target == "":
+        raise InvalidInput("'' names no store; give a file, `postgresql://…`, `http://…` or `:memory:`")
+    if str(target) == ":memory:":
+        from mica.store.reference.store import EphemeralStore
+
+        return EphemeralStore()
+    if str(target).startswith(("postgresql://", "postgres://")):
+        from mica.store.postgres.store import PostgresStore  # an extra
+
+        here = space_of(Path.cwd(), home=settings.home)
+        return await PostgresStore.open(str(target), space=here.name, home=settings.home, must_exist=must_exist)
+    if str(target).startswith(("http://", "https://")):
+        from mica.store.remote.client import open_remote  # an extra
+
+        return await open_remote(str(target), settings=settings, must_exist=must_exist)
+    if target is not None and is_address(target):
+        raise InvalidInput(
+            f"no store for the address {shown(target)!r}; give a file, `postgresql://…`, `http://…` or `:memory:`"
+        )
+    file = _file(target, settings)
+    if must_exist and not file.exists() and not Spools(hooks_folder(file)).waiting():
+        raise UnknownSpace(str(target or file))
+    return await SqliteStore.open(file)
+
+
+async def neighbours(store: Store) -> list[str]:
+    """The names of all spaces of the database that a store is in, as far as its role may enter them; none elsewhere."""
+    from mica.store.postgres.store import PostgresStore  # an extra
+
+    return await store.names() if isinstance(store, PostgresStore) else []
+
+
+async def prepare(address: str, *, admitted: Iterable[str] = ()) -> None:
+    """Make or migrate the schema of a PostgreSQL address as its owner, and let these roles use it."""
+    from mica.store.postgres.store import prepare as prepare_schema  # an extra
+
+    await prepare_schema(address, admitted=admitted)
+
+
+def _file(target: str | Path | None, settings: Settings) -> Path:
+    if target is None:
+        return space_of(Path.cwd(), home=settings.home).file
+    check_unicode("the file", str(target))  # SQLite knows no other names
+    file = Path(target).expanduser()
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):  # told by who opens it
+            file.stat()
+    except (OSError, ValueError) as error:  # too long, or with a NUL in it
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidInput(f"{target!r:.80} cannot be the name of a file ({reason}); give another") from error
+    return file

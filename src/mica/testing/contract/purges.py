@@ -1,0 +1,140 @@
+"""What every store promises of purges, as tests that run unchanged on every engine."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from mica.errors import InvalidEvent
+from mica.model.event import Appended, Context, EventQuery, tombstone
+from mica.store.protocol import Store
+from mica.store.purges import Selection, find
+from mica.testing.builders import START_AT, TOLD, build
+from mica.words import terms
+
+
+class PurgeContract:
+    """Part of the contract of a store."""
+
+    async def test_a_buried_event_leaves_its_place_and_nothing_else(self, store: Store) -> None:
+        """K-53, U-08, TE-16: id, position, time and lineage stay, with the reason; content and all it alone used go."""
+        context = Context(session="s1", agent="ann", user="u1", correlation="c1", labels=(("branch", "main"),))
+        root = build(1, "mark", {"text": "secret plan"}, context=context, error=True)
+        large = build(2, "tool.ran", {"x": "y" * 6_000}, parent=root, context=context, origin="tool")
+        other = build(3, "mark", {"text": "open plan"}, parent=root, context=Context(session="s1"))
+        await store.append([root, large, other])
+
+        assert await store.bury([root.id, large.id, root.id, build(9).id], TOLD) == 2
+        assert await store.bury([root.id], TOLD) == 0
+
+        buried = [msgspec.structs.replace(tombstone(event, TOLD), position=n) for n, event in ((1, root), (2, large))]
+        assert await store.log(0, limit=9) == [*buried, msgspec.structs.replace(other, position=3)]
+        assert await store.event(root.id) == buried[0]
+        assert (buried[0].root_id, buried[0].at, buried[0].context) == (root.id, root.at, Context())
+        assert buried[0].data == {"purge": TOLD.purge, "reason": TOLD.reason}
+        assert [event.id for event in await store.descendants(root.id)] == [large.id, other.id]
+        assert (await store.postings(terms("secret plan"))).marks == 1
+        assert await store.events(EventQuery(text="secret")) == []
+        assert await store.agents() == []
+        sizes = await store.sizes()
+        assert (sizes.events, sizes.marks, sizes.contexts, sizes.payloads) == (3, 1, 2, 0)
+        assert await store.rebuild() == 3
+        assert await store.log(0, limit=2) == buried
+        assert await store.verify() == []
+
+    async def test_what_was_purged_never_comes_back(self, store: Store) -> None:
+        """U-08: appending it again, as a second import or fold does, counts as repeated."""
+        event, other = build(1, data={"n": 1}), build(2)
+        await store.append([event, other])
+        await store.bury([event.id], TOLD)
+
+        assert await store.append([event, other]) == Appended(stored=0, repeated=2)
+        assert await store.append([tombstone(other, TOLD)]) == Appended(stored=0, repeated=1)
+
+        assert [found.name for found in await store.events(EventQuery())] == ["event.purged", other.name]
+
+    async def test_a_tombstone_with_content_is_refused(self, store: Store) -> None:
+        named = Context(session="s1")
+        whole: dict[str, object] = {"purge": TOLD.purge, "reason": "x"}
+        for broken in (
+            build(1, "event.purged", {}),
+            build(1, "event.purged", whole | {"text": "left"}),
+            build(1, "event.purged", whole, context=named),
+            build(1, "event.purged", whole | {"purge": "nobody"}),
+        ):
+            with pytest.raises(InvalidEvent):
+                await store.append([broken])
+
+    async def test_a_kept_purge_takes_what_arrives_later(self, store: Store) -> None:
+        """U-08, K-53: whatever happened before it, in a segment elsewhere, is stored as a tombstone."""
+        selection = Selection(value="sk-live-42")
+        at = START_AT + timedelta(seconds=10)
+        await store.append([build(1, data={"key": "sk-live-42"})])
+        kept = selection.kept(at=at, told=TOLD)
+        assert kept is not None
+        await store.keep_purge(kept)
+        await store.keep_purge(kept)
+
+        leaked: dict[str, object] = {"deep": [{"text": "curl -u sk-live-42:"}]}
+        events = [build(2, data=leaked), build(3, data={"key": "sk-live-4"}), build(11, data=leaked)]
+        assert await store.append(events) == Appended(stored=3)
+        assert await store.append(events) == Appended(stored=0, repeated=3)
+
+        names = [event.name for event in await store.log(0, limit=9)]
+        assert names == ["test.happened", "event.purged", "test.happened", "test.happened"]
+        assert await store.purges() == [kept]
+        assert await store.verify() == []
+
+    async def test_what_a_purge_takes_on_arrival_leaves_no_context(self, store: Store) -> None:
+        """U-08: who and where it was is content, too; neither a first nor a repeated append keeps it."""
+        await store.append([build(1), build(2, "event.purged", {"purge": TOLD.purge, "reason": "x"})])
+        before = await store.sizes()
+        kept = Selection(session="s1").kept(at=START_AT + timedelta(seconds=10), told=TOLD)
+        assert kept is not None
+        await store.keep_purge(kept)
+
+        late = [build(n, context=Context(session="s1", agent=f"agent {n}")) for n in (3, 4)]
+        assert await store.append(late) == Appended(stored=2)
+        assert await store.append(late) == Appended(repeated=2)
+
+        assert ((await store.sizes()).contexts, await store.agents()) == (before.contexts, [])
+
+    async def test_a_word_that_a_purge_took_can_be_used_again(self, store: Store) -> None:
+        """Numbers of interned words are not taken for those of others."""
+        context = Context(session="s1", agent="ann")
+        first = build(1, "one.name", {"text": "first words"}, context=context)
+        await store.append([build(5), first])
+        await store.bury([first.id], TOLD)
+
+        again = build(2, "other.name", {"text": "second words"}, context=Context(session="s2", agent="bob"))
+        same = build(3, "one.name", {"text": "first words"}, context=context)
+        await store.append([again, same])
+
+        assert [event.name for event in await store.log(1, limit=9)] == ["event.purged", "other.name", "one.name"]
+        assert await store.event(same.id) == msgspec.structs.replace(same, position=4)
+        assert [event.id for event in await store.events(EventQuery(text="first", session="s1"))] == [same.id]
+        assert await store.verify() == []
+
+    async def test_selections_find_the_same_in_every_way(self, store: Store) -> None:
+        """However an engine is asked, all that fits is found, once, also beyond one step."""
+        contexts = [Context(session=f"s{n % 3}", agent=f"a{n % 2}", user="ann") for n in range(6)]
+        events = [
+            build(n, data={"n": f"key-{n}."}, context=contexts[n % 6], after_s=n // 2_000) for n in range(1, 2_501)
+        ]
+        await store.append(events)
+        second = START_AT + timedelta(seconds=1)
+        for selection in (
+            Selection(user="ann"),
+            Selection(session="s1", agent="a0"),
+            Selection(until=second),
+            Selection(since=second, agent="a1"),
+            Selection(value="key-77."),
+            Selection(value="key-7", user="ann", session="s2"),
+            Selection(ids=frozenset([events[0].id, events[7].id, build(9_999).id])),
+        ):
+            found = await find(store, selection)
+            assert len(set(found.ids)) == len(found.ids)
+            assert set(found.ids) == {event.id for event in events if selection.fits(event)}
+            assert found.ids

@@ -1,0 +1,62 @@
+"""What of a purged text may still lie in segments that this process cannot fold: damaged ones, and those of others."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from mica.events.leftovers import DAMAGED
+from mica.events.segment import SUFFIX
+
+
+class Traces(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found."""
+
+    removed: tuple[str, ...] = ()  # damaged segments that held the texts
+    left: tuple[str, ...] = ()  # what a person must see to, one sentence each
+
+
+def purge_traces(folder: Path | None, texts: Sequence[str]) -> Traces:
+    """Look for texts in the segments of a folder, all of which a purged event holds, and remove damaged ones with them.
+
+    All that was whole in a damaged segment is stored. A segment of a living process is its own: it is only named.
+    Without texts nothing can be searched, and every segment is named.
+    """
+    removed: list[str] = []
+    left: list[str] = []
+    for path in sorted(folder.rglob(f"*{SUFFIX}*")) if folder is not None and folder.is_dir() else ():
+        try:
+            if texts and not _holds(path, texts):
+                continue
+            if not path.name.endswith(DAMAGED):
+                left.append(
+                    f"{path} belongs to a running process, which holds events there until it ends or emits again"
+                )
+            elif texts:
+                path.unlink()
+                removed.append(str(path))
+            else:
+                left.append(f"{path} was damaged and may hold purged events; look at it and remove it")
+        except FileNotFoundError:
+            continue  # folded meanwhile
+        except OSError as error:
+            left.append(f"{path} cannot be searched: {error.strerror or error}; look at it and remove it")
+    return Traces(removed=tuple(removed), left=tuple(left))
+
+
+def _holds(path: Path, texts: Sequence[str]) -> bool:
+    """Whether a file contains all of these texts, as they are or as JSON writes them."""
+    if not path.stat().st_size:
+        return False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as area:
+        return all(
+            any(area.find(form) >= 0 for form in (text.encode("utf-8", "surrogatepass"), _as_json(text)))
+            for text in texts
+        )
+
+
+def _as_json(text: str) -> bytes:
+    return msgspec.json.encode(text)[1:-1]

@@ -1,0 +1,254 @@
+"""Handoff: what the next agent needs to start, within a budget, every line with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mica
+from mica.brief import handoff
+from mica.brief.handoff import Told, compose
+from mica.brief.layout import CLOSING, OPENING, at_most
+from mica.model.event import CRYSTAL, Appended, Event, EventId, EventQuery, Mark
+from mica.settings import Settings
+from mica.store.reference.store import EphemeralStore
+from mica.testing import HandClock
+from mica.testing.builders import build
+
+SAID = (
+    "The login page sets its cookie before the redirect, and the proxy of production drops it on the way",
+    "Always set cookies after the last redirect, because proxies drop what comes before it",
+    "Moved set_cookie in auth/session.py behind the redirect, and the tests of the login pass now",
+    "The session id of a request that was redirected is never trusted any more",
+    "The proxy of staging keeps the cookie, which is why nobody saw it before the release",
+)
+
+
+def observe(memory: mica.Memory, session: str, *, task: str | None = None) -> None:
+    with memory.context(session=session, agent="scout", task=task):
+        for text in SAID:
+            memory.mark(f"{text} ({session})", tags="finding")
+
+
+async def test_a_handoff_crystallizes_its_session_and_no_other(memory: mica.Memory, clock: HandClock) -> None:
+    """B-23, B-28, TB-06, K-16"""
+    observe(memory, "s1")
+    clock.move(minutes=1)
+    observe(memory, "s2", task="login loses the session")
+
+    given = await memory.handoff()
+    again = await memory.handoff()
+
+    assert given.session == "s2"
+    assert [crystal.period for crystal in given.new_crystals] == ["session:s2"]
+    assert given.crystallization_performed
+    assert "# Handoff: s2\ntask: login loses the session\n## This session\n" in given.text
+    assert "(s1)" not in given.text
+    assert (again.new_crystals, again.crystallization_performed) == ((), False)
+    assert again.text == given.text
+    assert [crystal.period for crystal in await memory.crystals()] == ["session:s2"]
+
+
+async def test_a_handoff_of_the_current_block_or_of_a_named_session(memory: mica.Memory) -> None:
+    observe(memory, "s1")
+    observe(memory, "s2")
+
+    with memory.context(session="s1"):
+        assert (await memory.handoff()).session == "s1"
+    assert (await memory.handoff(session="s2")).session == "s2"
+    with pytest.raises(mica.InvalidInput, match="there is no session 's3'"):
+        await memory.handoff(session="s3")
+
+
+async def test_the_latest_session_is_found_behind_many_events_without_one(
+    memory: mica.Memory, clock: HandClock
+) -> None:
+    """B-28: tools that ran in no session do not make mica forget the last one."""
+    observe(memory, "monday")
+    for number in range(2_100):
+        clock.move(seconds=number % 2)
+        memory.emit("tool.ran", {"number": number})
+
+    assert (await memory.handoff()).session == "monday"
+
+
+async def test_the_latest_session_is_looked_for_without_reading_the_whole_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B-28: behind very many events of no session the one is found that was marked in last."""
+    monkeypatch.setattr(handoff, "LATEST_MAX", 2_000)
+    read: list[int] = []
+
+    class Counting(EphemeralStore):
+        async def events(self, query: EventQuery) -> list[Event]:
+            found = await super().events(query)
+            read.append(len(found))
+            return found
+
+    bare, marked = Counting(), Counting()
+    await marked.append([build(1, "mark", {"text": "The proxy drops it"}, context=mica.Context(session="monday"))])
+    for store in (bare, marked):
+        await store.append([build(number, "tool.ran", {"number": number}) for number in range(2, 5_002)])
+
+    assert await handoff.latest_session(bare) is None
+    assert sum(read) <= 3_000
+    assert await handoff.latest_session(marked) == "monday"
+    assert sum(read) <= 6_001
+
+
+async def test_what_is_open_to_do_failed_and_touched_is_told_with_its_source(memory: mica.Memory) -> None:
+    """B-28, B-69"""
+    observe(memory, "s1")
+    with memory.context(session="s1", agent="scout"):
+        to_do = memory.mark("Look at the logout page too", tags="todo")
+        done = memory.mark("Tell the people of the proxy", tags="task")
+        asked = memory.mark("Why does staging keep the cookie?", tags="question")
+        memory.mark("Told them", parent=done, relation="fulfills")
+        memory.emit("file.read", {"path": "auth/session.py", "start_line": 40, "end_line": 92})
+        edited = memory.emit("file.edit", {"path": "auth/session.py"})
+        failed = memory.emit("shell.run", {"command": "pytest tests/auth --token hunter2hunter2"}, error=True)
+
+    given = await memory.handoff()
+
+    by_heading = {
+        heading: [line for line in given.lines if line.heading == heading]
+        for heading in ("Next", "Open", "Failed last", "Files")
+    }
+    assert [(line.text, line.sources) for line in by_heading["Next"]] == [
+        ("todo: Look at the logout page too", (to_do.id,))
+    ]
+    assert [line.sources for line in by_heading["Open"]] == [(asked.id,)]
+    assert [line.sources for line in by_heading["Failed last"]] == [(failed.id,)]
+    assert [(line.text, line.sources) for line in by_heading["Files"]] == [
+        ("auth/session.py, 1 read, 1 edit", (edited.id,))
+    ]
+    assert "hunter2hunter2" not in given.text
+    for line in given.lines:
+        assert line.sources
+        for handle in line.handles:
+            assert (await memory.event(handle)).id in line.sources
+
+
+async def test_a_crystal_never_stands_beside_what_it_is_made_of(memory: mica.Memory, clock: HandClock) -> None:
+    """B-28"""
+    observe(memory, "s1")
+    await memory.crystallize(level="day")
+    clock.move(days=1)
+    observe(memory, "s2")
+
+    given = await memory.handoff()
+
+    assert [crystal.level for crystal in given.recent_crystals] == ["day"]
+    assert sum("day:2026-11-01" in line.text for line in given.lines) == 1
+
+
+async def test_a_session_too_small_for_a_crystal_is_quoted(memory: mica.Memory) -> None:
+    with memory.context(session="s1"):
+        memory.mark("yes", tags="decision")
+
+    given = await memory.handoff()
+
+    assert given.new_crystals == ()
+    assert [(line.heading, line.text) for line in given.lines] == [("Not crystallized", "decision: yes")]
+
+
+async def test_an_empty_space_has_nothing_to_hand_over(memory: mica.Memory) -> None:
+    given = await memory.handoff()
+
+    assert (given.session, given.text, given.lines, given.errors) == (None, "", (), ())
+
+
+class FullStore(EphemeralStore):
+    """A store with room for marks only."""
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        if any(event.name == CRYSTAL for event in events):
+            raise mica.StoreFull("no space left for crystals")
+        return await super().append(events)
+
+
+async def test_what_fails_while_crystallizing_is_named_and_the_rest_is_told(home: Settings) -> None:
+    """B-69"""
+    memory = mica.Memory(FullStore(), settings=home)
+    observe(memory, "s1")
+
+    given = await memory.handoff()
+    await memory.close()
+
+    assert given.errors == ("no space left for crystals",)
+    assert not given.crystallization_performed
+    assert [line.heading for line in given.lines] == ["Not crystallized"] * len(SAID)
+
+
+WORDS = st.text(st.sampled_from("abc <>/#`-\n memory 数🚀"), max_size=60)
+
+
+@given(
+    texts=st.lists(st.tuples(WORDS.filter(str.strip), st.sampled_from(["todo", "question", "finding"])), max_size=12),
+    task=st.none() | WORDS.filter(str.strip),
+    budget_tokens=st.integers(0, 400),
+)
+def test_a_handoff_fits_its_budget_and_every_line_has_a_source(
+    texts: list[tuple[str, str]], task: str | None, budget_tokens: int
+) -> None:
+    """B-69"""
+    marks = tuple(
+        Mark(id=EventId(f"m{number}"), text=text, tags=(tag,), at=HandClock()(), position=number)
+        for number, (text, tag) in enumerate(texts, start=1)
+    )
+    told = Told(
+        session="s1",
+        task=task,
+        open=tuple(mark for mark in marks if mark.tags != ("finding",)),
+        uncovered=marks,
+    )
+
+    given = compose(told, budget_tokens=budget_tokens)
+
+    assert given.text == "" or at_most(given.text) <= budget_tokens
+    assert given.tokens_used <= budget_tokens
+    assert len(given.lines) + given.left_out == len({mark.text for mark in marks})
+    lines = given.text.splitlines()
+    assert [line for line in lines if line.startswith("- ")] == [
+        f"- {line.text} ({' '.join(line.handles)})" for line in given.lines
+    ]
+    assert not lines or (lines[0], lines[-1]) == (OPENING, CLOSING)
+    assert sum("memory" in line and "</" in line for line in lines) <= 1
+
+
+async def test_a_handoff_says_how_many_marks_it_did_not_look_at(
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-28: a very large session is told by its latest marks, and says so."""
+    monkeypatch.setattr(handoff, "MARKS_MAX", 3)
+    observe(memory, "s1")
+
+    given = await memory.handoff(budget_tokens=4_000)
+    small = await memory.handoff(session="s1", budget_tokens=1)
+
+    assert given.older_marks == small.older_marks == 2
+    assert "2 older marks were not looked at" in given.text
+
+
+def test_a_handoff_of_many_lines_is_measured_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B-69: the whole text is not measured again for every line that is added."""
+    measured = 0
+
+    def counted(text: str) -> int:
+        nonlocal measured
+        measured += len(text)
+        return at_most(text)
+
+    monkeypatch.setattr(handoff, "at_most", counted)
+    marks = tuple(
+        Mark(id=EventId(f"m{number}"), text=f"thing {number}", at=HandClock()(), position=number)
+        for number in range(1, 1_001)
+    )
+
+    given = compose(Told(session="s1", uncovered=marks), budget_tokens=100_000)
+
+    assert len(given.lines) == 1_000
+    assert measured < 2 * len(given.text)

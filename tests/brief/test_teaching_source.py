@@ -1,0 +1,126 @@
+"""What mica itself taught and learned is asked like any other source."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import mica
+from mica.brief import own_sources as own
+from mica.model.event import EventId
+from mica.model.walk import Step
+from mica.settings import Settings
+from mica.sources.protocol import Concept
+from mica.testing import HandClock
+from mica.testing.builders import START_AT
+
+
+def trail_step(path: str) -> Step:
+    return Step(path=path, operation="read", at=START_AT, event=EventId("e"))
+
+
+async def test_a_teaching_that_names_a_concept_is_told_until_it_is_withdrawn(memory: mica.Memory) -> None:
+    """C-12: teachings are a source of the same kind as all others."""
+    with memory.context(session="s1", agent="scout"):
+        ids = [memory.mark(f"The login-proxy drops cookie {number} of the page").id for number in range(6)]
+        crystal = await memory.commit_crystal(
+            [("The login-proxy drops cookies", ids[:2])], sources=ids, period="session:s1", confidence=0.9
+        )
+    teaching = await memory.promote(crystal.id, by="ann")
+    source = memory.every_source["teachings"]
+    now = teaching.at + timedelta(seconds=1)
+
+    [said] = await source.fragments(Concept("service", "proxy", "login-proxy"), now=now)
+
+    assert said.text == "The login-proxy drops cookies"
+    assert (said.confidence, said.locator) == (0.9, f"#{teaching.position}")
+    assert said.sources[0] == teaching.id
+    assert set(ids[:2]) <= set(said.sources)
+    assert list(await source.fragments(Concept("service", "proxy", "mailer"), now=now)) == []
+    assert (
+        list(await source.fragments(Concept("service", "proxy", "login-proxy"), now=teaching.at - timedelta(days=1)))
+        == []
+    )
+    await memory.withdraw(teaching.id, reason="fixed")
+    assert list(await source.fragments(Concept("service", "proxy", "login-proxy"), now=now)) == []
+
+
+async def test_a_trail_is_told_by_its_name_and_by_its_files(memory: mica.Memory, clock: HandClock) -> None:
+    """C-12: trails are a source of the same kind as all others; one that is suspended is not told."""
+    await memory.trails.create("payment-flow", [trail_step("pay/stripe.py"), trail_step("models/order.py")])
+    source = memory.every_source["trails"]
+
+    for identifier in ("payment-flow", "nav:payment-flow", "pay/stripe.py", "stripe.py"):
+        [said] = await source.fragments(Concept("code", "file", identifier), now=clock())
+        assert said.key == "nav:payment-flow"
+        assert said.text == "nav:payment-flow: pay/stripe.py → models/order.py (walked 0 times)"
+    assert list(await source.fragments(Concept("code", "file", "tripe.py"), now=clock())) == []
+    await memory.trails.suspend("payment-flow", reason="moved")
+    assert list(await source.fragments(Concept("code", "file", "stripe.py"), now=clock())) == []
+
+
+SOON_S = 30  # on a busy machine
+NUMBERS = count()
+
+
+async def is_asked(memory: mica.Memory) -> bool:
+    """Whether trails are asked about something that nobody asked about before."""
+    return "trails" in (await memory.defrag(f"code:file:{next(NUMBERS)}.py")).asked
+
+
+async def test_a_space_in_which_nobody_opened_a_file_is_not_asked_for_trails_again(
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long ago it was looked at: only what is recorded can be learned from."""
+    monkeypatch.setattr(own, "LEARNED_S", 0.0)
+    assert await is_asked(memory)
+
+    assert not await is_asked(memory)
+    assert not await is_asked(memory)
+    memory.emit("file.read", {"path": "pay/stripe.py"})
+    assert await is_asked(memory)
+
+
+async def test_trails_that_are_learned_without_an_event_are_found_after_a_while(
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where files were opened, trails may be learned at any time, and no event says so."""
+    memory.emit("file.read", {"path": "pay/stripe.py"})
+    await memory.durable()
+    await memory.position()  # it is stored
+    assert await is_asked(memory)
+    assert not await is_asked(memory)
+
+    monkeypatch.setattr(own, "LEARNED_S", 0.0)
+    memory.emit("session.started")  # it is looked at once more
+    assert await is_asked(memory)
+    assert await is_asked(memory)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_trails_that_another_process_learned_are_told(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that another process opened end that nobody looks; what it learned of them later is found."""
+    monkeypatch.setattr(own, "LEARNED_S", 0.0)
+    target = tmp_path / "space.db" if engine == "sqlite" else request.getfixturevalue("server").address()
+    async with mica.open(target, settings=home) as memory, mica.open(target, settings=home) as other:
+        assert await is_asked(memory)
+        assert not await is_asked(memory)
+
+        for session in ("s1", "s2", "s3"):
+            steps = [trail_step("pay/stripe.py"), trail_step("models/order.py")]
+            await other.trails.log("Pay with a card", steps, outcome="success", session=session)
+        await other.position()  # it is stored, and nothing is learned of it
+        async with asyncio.timeout(SOON_S):
+            while not await is_asked(memory):
+                await asyncio.sleep(0)
+        assert await other.trails.learn() == 1
+        [said] = (await memory.defrag("code:file:models/order.py")).fragments
+
+    assert said.source == "trails"
+    assert "pay/stripe.py → models/order.py" in said.text

@@ -1,0 +1,350 @@
+"""What hooks told, as events: the recordings of five clients, and whatever else may come."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mica.clients import registry as readers
+from mica.clients.hook_events import BRIEFED, Hearing
+from mica.clients.opencode import transcript as opencode
+from mica.clients.records import Tally
+from mica.clients.spool import Line, Remembered
+from mica.hook import session_of
+from mica.model.event import Event
+from mica.model.walk import Offer, walks_of
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+RECORDED = sorted((FIXTURES / "hooks").glob("*.jsonl"))
+BEGIN = 1_794_742_952_000_000
+
+# What the recordings hold, by line: operation, path, lines. Every other line leads nowhere.
+NAVIGATION: dict[str, dict[int, list[str]]] = {
+    "claude-code": {
+        7: ["read src/db.py:1-60/60"],
+        8: ["read src/auth.py:10-39/120"],
+        12: ["read src/db.py:1-5/60", "read src/auth.py:1-3/120"],
+        18: ["✗ read src/missing.py"],
+        42: ["read src/auth.py:50-54/120 by ad482429cb28f5523"],
+        48: ["edit src/auth.py:52-53/121"],
+        51: ["create src/new.py:1-1/1"],
+    },
+    "codex": {
+        4: ["read src/auth.py:10-40"],
+        6: [*(f"search src/auth.py:{lines}" for lines in ("5-5", "50-51", "54-60")), "read src/db.py:1-3"],
+    },
+    "gemini": {
+        5: ["read src/auth.py:10-40/121"],
+        9: [f"search src/auth.py:{line}-{line}/121" for line in (5, 50, 51, *range(54, 61))],
+        10: ["list ."],
+        13: ["read src/db.py:1-5"],
+        16: ["edit src/db.py:3-3/60"],
+    },
+    "copilot-native": {
+        4: ["read src/auth.py:10-40"],
+        7: ["search src/auth.py"],
+        9: ["read src/db.py:1-5"],
+        12: ["edit src/db.py"],
+    },
+    "copilot-plugin": {
+        3: ["read src/auth.py:10-40"],
+        4: ["search src/auth.py"],
+        5: ["read src/db.py:1-5"],
+    },
+    "opencode": {
+        13: ["read src/auth.py:10-39/121"],
+        19: ["read src/db.py:1-5"],
+        26: ["edit src/auth.py:12-12/121"],
+    },
+}
+
+
+def recorded(path: Path) -> Iterator[tuple[int, Line]]:
+    client = path.stem.partition("-")[0]
+    for number, text in enumerate(path.read_text().splitlines(), start=1):
+        payload = json.loads(text)
+        event = payload.get("hook_event_name") or payload.pop("_event", None) or payload["k"]
+        at = BEGIN + number * 1_000_000
+        yield number, Line(at=at, client=client, event=event, directory="/home/dev/shop", payload=payload)
+
+
+def heard(lines: list[Line], tally: Tally | None = None) -> list[Event]:
+    """Each session by a hearing of its own, as spools are."""
+    hearings: dict[str, Hearing] = {}
+    found: list[Event] = []
+    for line in lines:
+        hearing = hearings.setdefault(session_of(line.payload), Hearing())
+        found += hearing.take(line, tally=tally or Tally())
+    return found
+
+
+def shown(event: Event) -> str:
+    data = event.data
+    lines = f":{data['start_line']}-{data['end_line']}" if data.get("start_line") else ""
+    total = f"/{data['total_lines']}" if lines and data.get("total_lines") else ""
+    agent = event.context.agent if event.context.agent not in ("claude-code", *(CLIENTS)) else None
+    by = f" by {agent}" if agent else ""
+    return f"{'✗ ' if event.error else ''}{event.name.removeprefix('file.')} {data['path']}{lines}{total}{by}"
+
+
+CLIENTS = ("codex", "gemini", "copilot", "opencode", "cursor")
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_every_recorded_line_yields_its_navigation_or_nothing(path: Path) -> None:
+    """A-12, TA-02: files, lines and operations in the order of access; nothing is unknown, nothing is an exception."""
+    hearings: dict[str, Hearing] = {}
+    tally = Tally()
+    found: dict[int, list[str]] = {}
+    for number, line in recorded(path):
+        hearing = hearings.setdefault(session_of(line.payload), Hearing())
+        events = hearing.take(line, tally=tally)
+        if steps := [shown(event) for event in events if event.name.startswith("file.")]:
+            found[number] = steps
+
+    assert found == NAVIGATION[path.stem]
+    assert (tally.unknown, tally.broken) == ({}, 0)
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_steps_hang_under_the_prompt_they_followed(path: Path) -> None:
+    """A-12: what a hook told is a walk, whatever the client."""
+    walks = walks_of(heard([line for _, line in recorded(path)]))
+
+    assert any(walk.steps for walk in walks)
+    prompts = {walk.prompt for walk in walks if walk.steps}
+    assert prompts <= {"Explain how auth works", '"Explain how auth works"', "/nav:auth focus-me"}
+    steps = sum(len(lines) for lines in NAVIGATION[path.stem].values())
+    assert sum(len(walk.steps) for walk in walks) == steps
+
+
+def test_our_own_text_in_a_prompt_is_not_what_somebody_typed() -> None:
+    """TC-11: Gemini gives a session's context back inside the prompt, OpenCode a command's text as a message."""
+    texts = [
+        str(event.data.get("text"))
+        for path in RECORDED
+        for event in heard([line for _, line in recorded(path)])
+        if event.origin == "user"
+    ]
+
+    assert texts
+    assert not [text for text in texts if "CRYSTAL" in text]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_reading_in_pieces_gives_the_same_events(path: Path) -> None:
+    """A crash in between doubles nothing: what is remembered between two ingests is enough."""
+    lines = [line for _, line in recorded(path)]
+    kept: dict[str, Remembered] = {}
+    pieces: list[Event] = []
+    for line in lines:
+        session = session_of(line.payload)
+        hearing = Hearing(kept.get(session))
+        pieces += hearing.take(line, tally=Tally())
+        kept[session] = copy.deepcopy(hearing.remembered())
+
+    once = {event.id: event for event in heard(lines)}
+    assert {event.id: event for event in reversed(pieces)} == once, "what came first stands"
+
+
+@pytest.fixture
+def opencode_db(tmp_path: Path) -> Path:
+    """The recorded rows as a database of OpenCode."""
+    file = tmp_path / "opencode.db"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE session (id, directory, version)")
+        connection.execute("CREATE TABLE message (id, session_id, data)")
+        connection.execute("CREATE TABLE part (id, message_id, data)")
+        for text in (FIXTURES / "opencode" / "db-rows.jsonl").read_text().splitlines():
+            row = json.loads(text)
+            belongs = row["message_id" if row["table"] == "part" else "session_id"]
+            values = row["id"], belongs, json.dumps(row["data"])
+            connection.execute(f"INSERT INTO {row['table']} VALUES (?, ?, ?)", values)
+        connection.execute("INSERT INTO session SELECT DISTINCT session_id, '/home/dev/shop', '1.18.33' FROM message")
+        connection.commit()
+    return next(iter(opencode.find(file)))
+
+
+@pytest.mark.parametrize("client", ["codex", "copilot", "gemini", "opencode"])
+def test_a_hook_and_a_transcript_tell_one_event(client: str, request: pytest.FixtureRequest) -> None:
+    """A-12: prompts, calls and closing words have the ids that the transcript of the same session gives them."""
+    name = {"codex": "rollout", "copilot": "events", "gemini": "session"}.get(client, "")
+    path = FIXTURES / client / f"{name}.jsonl" if name else request.getfixturevalue("opencode_db")
+    reader = readers.reader_named(client)
+    written = [event for _, found in reader.read(path, root="/home/dev/shop", tally=Tally()) for event in found]
+    (session,) = {event.context.session for event in written}
+    hooks = FIXTURES / "hooks" / ("copilot-native.jsonl" if client == "copilot" else f"{client}.jsonl")
+    told = heard([line for _, line in recorded(hooks)])
+
+    def of(events: list[Event], *prefixes: str) -> dict[str, tuple[str, object]]:
+        mine = [event for event in events if event.context.session == session and event.name.startswith(prefixes)]
+        return {event.id: (event.name, event.data.get("path")) for event in mine}
+
+    steps = of(told, "file.", "shell.")
+    assert steps
+    assert steps == of(written, "file.", "shell.")
+    assert of(told, "mark", "session.started").keys() <= of(written, "mark", "session.started").keys()
+    assert any(event.origin == "user" for event in told)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> Line:
+    """A recorded line with unknown keys added, keys removed, and values of other types."""
+    _, line = draw(st.sampled_from([pair for path in RECORDED for pair in recorded(path)]))
+    payload = copy.deepcopy(line.payload)
+
+    def spoil(value: object, depth: int) -> object:
+        if isinstance(value, dict):
+            for key in list(value):
+                fate = draw(st.integers(0, 9))
+                if fate == 0:
+                    del value[key]
+                elif fate == 1:
+                    value[key] = draw(JUNK)
+                elif depth:
+                    value[key] = spoil(value[key], depth - 1)
+            if draw(st.integers(0, 4)) == 0:
+                value[draw(st.text(max_size=8))] = draw(JUNK)
+        return value
+
+    spoil(payload, 3)
+    client = draw(st.sampled_from([line.client, *CLIENTS, "somebody"]))
+    event = draw(st.sampled_from([line.event, line.event, "PostToolUse", "Stop", "SomethingNew"]))
+    return Line(at=line.at, client=client, event=event, directory=line.directory, payload=payload)
+
+
+@settings(max_examples=400)
+@given(lines=st.lists(mutated(), max_size=4))
+def test_whatever_a_payload_holds_it_is_never_an_exception(lines: list[Line]) -> None:
+    """A-39: unknown keys, missing keys, other types, newer clients: told as far as it can be, or passed over."""
+    hearing = Hearing()
+    for line in lines:
+        for event in hearing.take(line, tally=Tally()):
+            assert event.data is not None
+
+
+def test_an_event_that_nobody_taught_us_is_counted_and_passed_over() -> None:
+    tally = Tally()
+    line = Line(at=BEGIN, client="claude", event="Daydream", payload={"session_id": "s"})
+
+    assert Hearing().take(line, tally=tally) == []
+    assert tally.unknown == {"claude:Daydream": 1}
+
+
+def tool(client: str, event: str, number: int, **payload: object) -> Line:
+    return Line(at=BEGIN + number, client=client, event=event, directory="/p", payload={"session_id": "s", **payload})
+
+
+def test_a_call_that_two_kinds_of_hooks_told_is_one() -> None:
+    """Cursor runs Claude's hooks too; Copilot its own and a plugin's. Neither makes a second event."""
+    shell = {
+        "tool_name": "Shell",
+        "tool_input": {"command": "cat a.py"},
+        "tool_output": '{"output": "x", "exitCode": 0}',
+    }
+    cursor = [tool("cursor", event, 1, tool_use_id="c1", **shell) for event in ("postToolUse", "PostToolUse")]
+    given = {"path": "/p/a.py", "view_range": [1, 2]}
+    own = {"toolName": "view", "toolArgs": given, "toolResult": {"resultType": "success", "textResultForLlm": "1\n2"}}
+    plugin = {
+        "hook_event_name": "PostToolUse",
+        "tool_name": "Read",
+        "tool_input": given,
+        "tool_result": {"result_type": "success", "text_result_for_llm": "1\n2"},
+    }
+    twice = [tool("copilot", "postToolUse", 1, **own), tool("copilot", "PostToolUse", 2, **plugin)] * 2
+
+    assert [event.name for event in heard(cursor) if event.name != "session.started"] == ["shell.run", "file.read"]
+    assert [event.name for event in heard(twice)] == ["session.started", "file.read", "file.read"], "it was read twice"
+
+
+def test_excluded_tools_and_unwanted_prompts_are_left_out() -> None:
+    """A-39: a setting leaves tools out; without prompts a turn has no text, and its steps stay."""
+    hearing = Hearing(keeps_prompts=False, excluded=("WebFetch",))
+    lines = [
+        tool("claude", "UserPromptSubmit", 1, prompt="my plan", prompt_id="p1"),
+        tool("claude", "PostToolUse", 2, tool_name="WebFetch", tool_use_id="t1", prompt_id="p1"),
+        tool(
+            "claude",
+            "PostToolUse",
+            3,
+            tool_name="Read",
+            tool_use_id="t2",
+            tool_input={"file_path": "/p/a"},
+            prompt_id="p1",
+        ),
+        tool("claude", "Stop", 4, last_assistant_message="my closing words", prompt_id="p1"),
+    ]
+
+    events = [event for line in lines for event in hearing.take(line, tally=Tally())]
+
+    assert [event.name for event in events] == ["session.started", "turn.started", "file.read"]
+    assert not [event for event in events if b"my " in event.body]
+    (walk,) = walks_of(events)
+    assert walk.touched == ("a",)
+
+
+def test_secrets_are_redacted_on_the_way_in() -> None:
+    """U-01: prompts are stored redacted."""
+    secret = "sk-ant-REDACTED" + "b" * 20
+    lines = [
+        tool("codex", "UserPromptSubmit", 1, prompt=f"use {secret}", turn_id="t1"),
+        tool("codex", "Stop", 2, last_assistant_message=f"used {secret}", turn_id="t1"),
+    ]
+
+    events = heard(lines)
+
+    assert len([event for event in events if event.name == "mark"]) == 2
+    assert not [event for event in events if secret.encode() in event.body]
+
+
+@pytest.mark.parametrize("held", [{}, {"held_out": True}])
+def test_what_an_agent_was_shown_or_not_is_recorded_as_recalled(held: dict[str, object]) -> None:
+    """A-18, C-54: an offer is recorded, and is never evidence; so is one that was held out."""
+    line = Line(
+        at=BEGIN,
+        client="claude",
+        event="SessionStart",
+        directory="/p",
+        payload={"session_id": "s"},
+        offered={"kind": "session", "receipt": "r1", **held},
+    )
+
+    (shown,) = [event for event in Hearing().take(line, tally=Tally()) if event.name == BRIEFED]
+
+    assert (shown.origin, shown.data) == ("recalled", {"receipt": "r1", **held})
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_what_a_prompt_was_offered_belongs_to_its_walk(held_out: bool) -> None:
+    """A-18, TA-06: both arms are recorded, so that they can be compared."""
+    offered: dict[str, object] = {"kind": "prompt", "paths": ["a.py"], "characters": 44, "held_out": held_out}
+    asked = tool("claude", "UserPromptSubmit", 1, prompt="go", prompt_id="p1")
+
+    (walk,) = walks_of(Hearing().take(msgspec.structs.replace(asked, offered=offered), tally=Tally()))
+
+    assert walk.offer == Offer(paths=("a.py",), tokens=11, held_out=held_out)
+
+
+def test_a_turn_that_began_before_we_listened_keeps_its_steps_together() -> None:
+    read = {"tool_name": "Read", "tool_input": {"file_path": "/p/a"}, "prompt_id": "p7"}
+    lines = [tool("claude", "PostToolUse", number, tool_use_id=f"t{number}", **read) for number in (1, 2)]
+
+    (walk,) = walks_of(heard(lines))
+
+    assert len(walk.steps) == 2

@@ -1,0 +1,155 @@
+"""Walks read from the log: the same steps for learning, navigating and replaying."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mica
+from mica.model.event import EventQuery
+from mica.model.walk import OUTCOME, WALKED, latest_directory, step_of, walks_of
+from mica.testing import build
+
+FIXTURES = Path(__file__).parent / "fixtures" / "claude-code"
+
+
+async def test_a_walk_has_the_steps_of_its_prompt_in_the_order_of_access(tmp_path: Path) -> None:
+    """K-03, TA-02: one step type, with path, lines, cost and hash, whoever reads it."""
+    async with mica.open(tmp_path / "shop.db") as memory:
+        await memory.import_transcripts([FIXTURES / "transcript-a.jsonl"])
+        (walk,) = walks_of(await memory.events())
+    assert walk.prompt == "Explain how auth works"
+    assert [(step.path, step.operation, step.start_line, step.end_line) for step in walk.steps if not step.failed] == [
+        ("src/db.py", "read", 1, 60),
+        ("src/auth.py", "read", 10, 39),
+        ("src/db.py", "read", 1, 5),
+        ("src/auth.py", "read", 1, 3),
+    ]
+    assert walk.touched == ("src/db.py", "src/auth.py")
+    assert all(step.tokens and step.content_hash for step in walk.steps if not step.failed)
+    assert len(walk.answers) == 7
+    assert walk.answers[0].context_tokens == 3_566
+    (shell,) = {step.call for step in walk.steps if step.call in walk.printed}
+    assert walk.printed[str(shell)] == 36
+    assert walk.at < walk.steps[0].at <= walk.ended_at
+
+
+async def test_an_outcome_is_unknown_until_somebody_says_it(tmp_path: Path) -> None:
+    """TA-09: ending well is never assumed; the last word counts, and nonsense is no word."""
+    async with mica.open(tmp_path / "shop.db") as memory:
+        with memory.context(session="s1"):
+            asked = memory.mark("Mend the login", tags=("prompt",))
+            memory.emit("file.read", {"path": "auth.py"}, parent=asked)
+            unsaid = memory.mark("Another thing", tags=("prompt",))
+            memory.emit(OUTCOME, {"outcome": "partial"}, parent=asked)
+            memory.emit(OUTCOME, {"outcome": "success"}, parent=asked)
+            memory.emit(OUTCOME, {"outcome": "splendid"}, parent=unsaid)
+        said, silent = walks_of(await memory.events())
+    assert (said.outcome, silent.outcome) == ("success", "unknown")
+
+
+async def test_a_prompt_that_was_retracted_led_nowhere(tmp_path: Path) -> None:
+    """B-43, A-45: nothing rests on it, also where only the events are asked for that walks are read from."""
+    async with mica.open(tmp_path / "shop.db") as memory:
+        for task in ("Mend the login", "Mend the basket"):
+            memory.walk(task, [{"path": "auth.py", "operation": "read"}])
+        [wrong, _] = await memory.events(EventQuery(names=("mark",)))
+        await memory.retract(wrong.id, reason="it was meant for another project")
+        for query in (EventQuery(), EventQuery(names=WALKED)):
+            assert [walk.prompt for walk in walks_of(await memory.events(query))] == ["Mend the basket"]
+
+
+async def test_what_is_no_access_to_a_file_is_no_step(tmp_path: Path) -> None:
+    """K-03: bare strings, other events and events without a path are refused."""
+    async with mica.open(tmp_path / "shop.db") as memory:
+        memory.emit("file.read", {"path": ["auth.py"]})
+        memory.emit("file.read", {})
+        memory.emit("shell.run", {"path": "auth.py"})
+        assert [step_of(event) for event in await memory.events()] == [None, None, None]
+        assert walks_of(await memory.events()) == []
+
+
+def test_a_command_begins_a_walk_by_its_text_or_its_name() -> None:
+    said = build(1, "command.run", {"name": "review", "text": "/review auth"})
+    bare = build(2, "command.run", {"name": "compact"})
+
+    assert [walk.prompt for walk in walks_of([said, bare])] == ["/review auth", "/compact"]
+
+
+@pytest.mark.parametrize("value", [True, "90", 9.5, None])
+def test_what_is_no_number_costs_nothing_that_is_known(value: object) -> None:
+    step = step_of(build(1, "file.read", {"path": "auth.py", "tokens": value, "start_line": value}))
+
+    assert step is not None
+    assert (step.tokens, step.start_line) == (None, None)
+
+
+def test_the_latest_directory_is_that_of_the_last_session_that_names_one_and_is_there(tmp_path: Path) -> None:
+    folder, other = tmp_path / "shop", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    first, last = (build(n, "session.started", {"cwd": str(path)}) for n, path in ((1, other), (2, folder)))
+    nameless, elsewhere = build(3, "session.started", {"cwd": 7}), build(4, "shell.run", {"cwd": str(other)})
+
+    assert latest_directory([first, last, nameless, elsewhere]) == folder
+    assert latest_directory([nameless, elsewhere]) is None
+    assert latest_directory([first, build(5, "session.started", {"cwd": str(tmp_path / "gone")})]) is None
+    assert latest_directory([build(6, "session.started", {"cwd": "."})]) is None
+
+
+async def test_a_workflow_reports_its_files_by_one_call(memory: mica.Memory) -> None:
+    """A-11, A-20: the same events as hooks make, under the kind of task that the workflow is; outcome as it is said."""
+    walk = memory.walk(
+        "Build the login page",
+        [
+            {"path": "src/login.py", "operation": "read", "start_line": 1, "end_line": 40, "tokens": 200},
+            {"path": "src/login.py", "operation": "edit", "start_line": 3, "end_line": 4},
+            {"path": "src/gone.py", "operation": "read", "failed": True},
+        ],
+        outcome="success",
+        reason="all tests pass",
+        workflow="adw_build",
+        session="build-7",
+        agent="builder",
+    )
+    open_end = memory.walk("Look around", [], workflow="adw_build")
+
+    first, second = walks_of(await memory.events(EventQuery(limit=None)))
+
+    assert (first.id, first.prompt, first.outcome, first.session) == (
+        walk.id,
+        "Build the login page",
+        "success",
+        "build-7",
+    )
+    assert [(step.operation, step.path, step.start_line, step.failed) for step in first.steps] == [
+        ("read", "src/login.py", 1, False),
+        ("edit", "src/login.py", 3, False),
+        ("read", "src/gone.py", None, True),
+    ]
+    assert (second.id, second.outcome) == (open_end.id, "unknown")
+    assert [walk.task for walk in (first, second)] == ["adw_build"] * 2
+    memory.outcome(open_end, "failure")
+    assert [walk.outcome for walk in walks_of(await memory.events(EventQuery(limit=None)))] == ["success", "failure"]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "src/login.py",
+        {"path": "a"},
+        {"path": "", "operation": "read"},
+        {"path": "a", "operation": "eat"},
+        {"path": "a", "operation": "read", "start_line": 0},
+        {"path": "a", "operation": "read", "colour": 1},
+    ],
+)
+async def test_what_is_no_step_is_refused_before_anything_is_recorded(memory: mica.Memory, step: object) -> None:
+    """K-03: bare path strings are refused."""
+    with pytest.raises(mica.InvalidInput, match="no step"):
+        memory.walk("task", [step])  # type: ignore[list-item]
+    with pytest.raises(mica.InvalidInput, match="no outcome"):
+        memory.walk("task", [], outcome="great")  # type: ignore[arg-type]
+
+    assert await memory.events() == []

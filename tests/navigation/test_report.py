@@ -1,0 +1,102 @@
+"""Daily and weekly reports: counted from the log, compared with a hold-out, silent where nothing is known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import mica
+from mica.cli import cli
+from mica.errors import InvalidInput
+from mica.llm.prices import prices
+from mica.model.event import Event, EventQuery
+from mica.model.walk import OFFER
+from mica.navigation.report import Report, report
+from mica.testing import HandClock
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+async def worked(path: Path, tasks: Sequence[tuple[int, bool | None]], *, minutes: int = 1) -> list[Event]:
+    """A log of tasks: tokens read before the first edit, and whether their offer was held out (None: no offer)."""
+    clock = HandClock(NOON)
+    async with mica.open(path, clock=clock) as memory:
+        for number, (tokens, held_out) in zip(count(), tasks, strict=False):
+            clock.move(minutes=minutes)
+            with memory.context(session=f"s{number}", agent="scout"):
+                asked = memory.mark(f"task {number}", tags=("prompt",))
+                if held_out is not None:
+                    offer = {"paths": ["a.py"], "tokens": 10, "held_out": held_out}
+                    memory.emit(OFFER, offer, parent=asked)
+                memory.emit("file.read", {"path": "a.py", "tokens": tokens, "call": f"c{number}"}, parent=asked)
+                memory.emit("file.edit", {"path": "a.py", "tokens": 5, "call": f"e{number}"}, parent=asked)
+                answer = {"model": "claude-sonnet-5", "input_tokens": 1_000, "output_tokens": 100}
+                memory.emit("model.answer", answer, parent=asked)
+        return await memory.events(EventQuery(limit=None))
+
+
+def told(events: list[Event]) -> Report:
+    return report(events, period="day", until=NOON + timedelta(hours=20), prices=prices())
+
+
+async def test_the_arms_are_compared_with_the_offers_own_cost(tmp_path: Path) -> None:
+    """TA-06: both arms are logged, and what an offer costs is counted against it."""
+    events = await worked(tmp_path / "a.db", [(1_000, True), (400, False)] * 12)
+    arms = told(events).arms
+    assert (arms.offered, arms.held_out, arms.hits, arms.cost_tokens) == (12, 12, 12, 120)
+    assert arms.tokens == 1_000 - 400 - 10
+    assert arms.verdict.startswith("Offering saved")
+
+
+async def test_an_offer_that_costs_more_than_it_saves_is_called_a_loss(tmp_path: Path) -> None:
+    """TA-06: losses are told in the same words."""
+    events = await worked(tmp_path / "a.db", [(400, True), (401, False)] * 12)
+    assert told(events).arms.verdict.startswith("Offering lost")
+
+
+async def test_too_few_tasks_give_no_figure(tmp_path: Path) -> None:
+    """TA-05: without a measured baseline the saving is unknown, never a number."""
+    events = await worked(tmp_path / "a.db", [(1_000, True), (400, False)] * 7)
+    arms = told(events).arms
+    assert arms.tokens is None
+    assert "too few" in arms.verdict
+    assert told([]).arms.verdict == "Nothing was offered."
+    assert told([]).work.median_tokens is None
+
+
+async def test_a_period_stands_beside_the_one_before_it(tmp_path: Path) -> None:
+    """A-29, A-01: a day's tasks, sessions, tokens and dollars, and the trend."""
+    events = await worked(tmp_path / "a.db", [(100, None)] * 20 + [(300, None)] * 20, minutes=60)
+    seen = report(events, period="day", until=NOON + timedelta(hours=41), prices=prices())
+    assert (seen.before.tasks, seen.work.tasks) == (16, 24)
+    assert (seen.before.median_tokens, seen.work.median_tokens) == (100, 300)
+    assert seen.spending.answers == 24
+    assert seen.spending.dollars is not None
+    assert round(seen.spending.dollars, 6) == round(24 * (1_000 * 2 + 100 * 10) / 1e6, 6)
+
+
+async def test_a_report_is_asked_of_the_memory_for_a_day_or_a_week(tmp_path: Path) -> None:
+    """A-29: the same figures from Python and from the shell."""
+    await worked(tmp_path / "a.db", [(1_000, True), (400, False)] * 9)
+    async with mica.open(tmp_path / "a.db", clock=HandClock(NOON + timedelta(hours=3))) as memory:
+        told = await memory.report("week")
+        assert (told.work.tasks, told.arms.held_out) == (18, 9)
+        with pytest.raises(InvalidInput, match="fortnight"):
+            await memory.report("fortnight")  # type: ignore[arg-type]  # what a caller may get wrong
+
+
+def test_a_report_is_shown_in_the_shell(tmp_path: Path) -> None:
+    """A-29: --json for programs, sentences for people."""
+    asyncio.run(worked(tmp_path / "a.db", [(1_000, True), (400, False)] * 9))
+    until = (NOON + timedelta(hours=3)).isoformat()
+    result = CliRunner().invoke(cli, ["report", "week", "--until", until, "--store", str(tmp_path / "a.db"), "--json"])
+    assert msgspec.json.decode(result.output)["arms"]["held_out"] == 9
+    shown = CliRunner().invoke(cli, ["report", "week", "--until", until, "--store", str(tmp_path / "a.db")])
+    assert "Offering saved +590 tokens a task" in shown.output

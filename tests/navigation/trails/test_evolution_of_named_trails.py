@@ -1,0 +1,241 @@
+"""What `evolve` does to named trails: new versions where files drifted, and what they saved, measured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import mica
+from mica.clients.installer import Given, Record
+from mica.model.event import EventQuery
+from mica.model.trail import MEASURED
+from mica.navigation.anchors.anchor import content_hash
+from mica.navigation.trails.publication import withdraw
+from mica.settings import TrailSettings
+from mica.testing import HandClock
+
+BODY = ["def first():", "    return 1", "", "def renew_session(cookie):", "    cookie.renew()", "    return cookie"]
+TASK = "renew the session cookie of the login"
+
+
+class Project:
+    """A working tree with a trail over two files, walked to success."""
+
+    def __init__(self, folder: Path, clock: HandClock) -> None:
+        self.root = folder / "shop"
+        self.clock = clock
+        self.write("auth/session.py", BODY)
+        self.write("auth/login.py", ["def login():", "    return renew_session(None)"])
+        self.git("init", "-q")
+        self.commit("Begin")
+
+    def git(self, *words: str) -> None:
+        date = {"GIT_COMMITTER_DATE": self.clock().isoformat(), "GIT_AUTHOR_DATE": self.clock().isoformat()}
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(
+            ["git", "-C", str(self.root), *identity, *words], check=True, capture_output=True, env=os.environ | date
+        )
+
+    def status(self) -> str:
+        told = ["git", "-C", str(self.root), "status", "--porcelain"]
+        return subprocess.run(told, check=True, capture_output=True).stdout.decode()
+
+    def commit(self, subject: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-qm", subject)
+        self.clock.move(minutes=1)
+
+    def write(self, path: str, lines: list[str]) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def walk(self, memory: mica.Memory, number: int, *, searched: int = 900) -> None:
+        self.clock.move(hours=1)
+        shown = {"start_line": 4, "end_line": 6, "total_lines": 6, "content_hash": content_hash(BODY[3:6])}
+        steps = [
+            {"path": "auth/session.py", "operation": "search", "tokens": searched},
+            {"path": "auth/session.py", "operation": "read", "tokens": 20, **shown},
+            {"path": "auth/login.py", "operation": "read", "tokens": 10},
+        ]
+        memory.walk(TASK, steps, outcome="success", session=f"s{number}", at=self.clock())
+
+
+@pytest.fixture
+def project(tmp_path: Path, clock: HandClock) -> Project:
+    return Project(tmp_path, clock)
+
+
+@pytest.fixture
+async def memory(tmp_path: Path, home: mica.Settings, clock: HandClock, project: Project) -> AsyncIterator[mica.Memory]:
+    async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as opened:
+        for number in range(10):
+            project.walk(opened, number)
+        await opened.trails.evolve(root=project.root)
+        yield opened
+
+
+async def test_drift_makes_a_new_version_of_a_trail(memory: mica.Memory, project: Project) -> None:
+    """K-06, TA-11, A-30: moved lines, then a renamed file; the name, the figures and the key stay."""
+    (before,) = await memory.trails.list(state="crystallized")
+    assert (before.version, before.steps[0].start_line) == (1, 4)
+
+    project.write("auth/session.py", ["# new", "# lines", "", *BODY])
+    project.commit("Say more")
+    moved = await memory.trails.evolve(root=project.root)
+    again = await memory.trails.evolve(root=project.root)
+    (after,) = await memory.trails.list(state="crystallized")
+
+    assert moved.refreshed == (before.name,)
+    assert moved.drifted == {before.name: ("auth/session.py: now at 7-9",)}
+    assert again.refreshed == ()
+    assert (after.version, after.slug, after.key, after.runs) == (2, before.slug, before.key, before.runs)
+    assert (after.steps[0].start_line, after.steps[0].end_line) == (7, 9)
+    assert after.exact != before.exact
+
+    project.clock.move(hours=1)
+    project.git("mv", "auth/session.py", "auth/cookie.py")
+    project.commit("Call it by what it holds")
+    await memory.trails.evolve(root=project.root)
+    (renamed,) = await memory.trails.list(state="crystallized")
+
+    assert renamed.paths == ("auth/cookie.py", "auth/login.py")
+    assert (renamed.version, renamed.slug, renamed.runs) == (3, before.slug, before.runs)
+    assert (await memory.trails.evolve(root=project.root)).refreshed == ()
+
+    project.clock.move(hours=1)
+    (project.root / "auth/login.py").unlink()
+    project.commit("Take the login away")
+    await memory.trails.evolve(root=project.root)
+    project.walk(memory, 50)
+    await memory.trails.learn()
+    shorter = await memory.trails.show(before.slug)
+
+    assert (shorter.paths, shorter.version, shorter.key) == (("auth/cookie.py",), 4, before.key)
+
+
+async def test_a_trail_of_which_nothing_is_left_is_suspended_with_the_reason(
+    memory: mica.Memory, project: Project
+) -> None:
+    """TA-11: nothing is offered that leads nowhere."""
+    for path in ("auth/session.py", "auth/login.py"):
+        (project.root / path).unlink()
+    project.commit("Start over")
+
+    report = await memory.trails.evolve(root=project.root)
+
+    assert len(report.suspended) == 1
+    trail = await memory.trails.show(report.suspended[0])
+    assert trail.suspended is not None
+    assert "no such file" in trail.suspended
+
+
+async def test_a_name_that_a_person_gave_stays(memory: mica.Memory, project: Project) -> None:
+    """A-30: neither a new version nor a new walk takes it back."""
+    (trail,) = await memory.trails.list(state="crystallized")
+    await memory.trails.rename(trail.slug, "cookies")
+    project.write("auth/session.py", ["# new", *BODY])
+    project.commit("Say more")
+    project.walk(memory, 11)
+
+    await memory.trails.evolve(root=project.root)
+
+    (after,) = await memory.trails.list(state="crystallized")
+    assert (after.name, after.key) == ("nav:cookies", trail.key)
+
+
+async def test_what_a_trail_saves_is_measured_from_tasks_after_it_was_named(
+    memory: mica.Memory, project: Project
+) -> None:
+    """TA-05, TA-06, M-14: by a replay until both arms are large enough, with the sample, and a loss is told as one."""
+    assert await memory.events(EventQuery(names=(MEASURED,))) == []
+    for number in range(20, 28):
+        project.walk(memory, number)
+    report = await memory.trails.evolve()
+    (trail,) = await memory.trails.list(state="crystallized")
+
+    assert report.measured == (trail.name,)
+    assert trail.measured is not None
+    assert (trail.measured.method, trail.measured.sample, trail.measured.baseline_tokens) == ("replay", 8, 930)
+    assert 0 < trail.measured.saving < 900  # the search, less what telling of it costs
+    assert (await memory.trails.evolve()).measured == ()
+
+    for number in range(30, 38):
+        project.clock.move(hours=1)
+        step = {"path": "auth/session.py", "operation": "read", "tokens": 20}
+        walk = memory.walk(TASK, [step], outcome="success", session=f"s{number}", at=project.clock())
+        with memory.context(parent=walk):
+            await memory.trails.track(trail.slug, outcome="success", tokens=2_000)
+    await memory.trails.evolve()
+
+    (after,) = await memory.trails.list(state="crystallized")
+    assert after.measured is not None
+    assert (after.measured.method, after.measured.sample) == ("two arms", 16)
+    assert after.measured.saving == 930 - 2_020
+
+
+async def test_after_an_install_evolving_publishes_renews_and_withdraws(
+    tmp_path: Path, home: mica.Settings, memory: mica.Memory, project: Project
+) -> None:
+    """A-15, A-19, K-06: commands come, change and go by themselves, unseen by git; an uninstall removes them."""
+    memory.emit("session.started", {"cwd": str(project.root)})
+    exclude = project.root / ".git/info/exclude"
+    before = exclude.read_bytes()
+    assert (await memory.evolve()).published == ()  # nothing is installed
+    home.home.mkdir(parents=True, exist_ok=True)
+    record = Record(clients={"claude-code": Given(), "codex": Given()})
+    (home.home / "installed.json").write_bytes(msgspec.json.encode(record))
+
+    first = await memory.evolve()
+    (trail,) = await memory.trails.list(state="crystallized")
+    command = project.root / f".claude/commands/nav/{trail.slug}.md"
+    skill = project.root / f".agents/skills/nav-{trail.slug}/SKILL.md"
+
+    assert {str(command), str(skill)} <= set(first.published)
+    assert "auth/session.py:4-6" in command.read_text()
+    assert project.status() == ""
+    assert (await memory.evolve()).published == ()
+
+    project.write("auth/session.py", ["# new", "# lines", "", *BODY])
+    project.commit("Say more")
+    renewed = await memory.evolve()
+    assert str(command) in renewed.published
+    assert "auth/session.py:7-9" in command.read_text()
+
+    await memory.trails.suspend(trail.slug, reason="wrong")
+    gone = await memory.evolve()
+    assert {str(command), str(skill)} <= set(gone.withdrawn)
+    assert not command.exists()
+
+    await memory.trails.resume(trail.slug)
+    await memory.evolve()
+    assert command.exists()
+    assert withdraw(home.home) == []
+    assert not (project.root / ".claude").exists()
+    assert exclude.read_bytes() == before
+
+
+async def test_what_somebody_edited_or_switched_off_is_not_published_over(
+    tmp_path: Path, home: mica.Settings, clock: HandClock, memory: mica.Memory, project: Project
+) -> None:
+    """A-15, A-30: never over a hand-written file, and not at all where `[trails] publish` is off."""
+    memory.emit("session.started", {"cwd": str(project.root)})
+    home.home.mkdir(parents=True, exist_ok=True)
+    (home.home / "installed.json").write_bytes(msgspec.json.encode(Record(clients={"claude-code": Given()})))
+    (trail,) = await memory.trails.list(state="crystallized")
+    command = project.root / f".claude/commands/nav/{trail.slug}.md"
+    off = msgspec.structs.replace(home, trails=TrailSettings(publish=False))
+    async with mica.open(tmp_path / "space.db", settings=off, clock=clock) as silent:
+        assert (await silent.evolve()).published == ()
+
+    command.parent.mkdir(parents=True)
+    command.write_text("mine")
+    await memory.evolve()
+
+    assert command.read_text() == "mine"
+    assert withdraw(home.home) == []
+    assert command.read_text() == "mine"

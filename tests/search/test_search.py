@@ -1,0 +1,159 @@
+"""Marks and crystals in one ranking, on every engine."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+import mica
+from mica.errors import InvalidInput
+from mica.model.crystal import crystal_of
+from mica.model.event import RETRACTED, mark_of
+from mica.search.mark_search import Filters
+from mica.search.ranker import Hit
+from mica.search.search import CrystalHit, Wanted, find, one_ranking
+from mica.store.protocol import Store
+from mica.testing.builders import START_AT, build
+from mica.testing.contract.crystals import build_crystal, build_mark, draft_of
+
+TOGETHER = "the vault lost the secret and the deploy failed"
+
+
+async def filled(store: Store) -> Store:
+    """Two sessions with a crystal each, and a day over both: what the first says together its marks say apart."""
+    marks = [
+        build_mark(1, "the vault is empty since the night and nobody saw who emptied it or when"),
+        build_mark(2, "the secret is gone from where it was kept for years by the people of operations"),
+        build_mark(3, "the deploy failed on staging and was tried again three times without any luck"),
+        build_mark(4, "unrelated words about lunch and the weather, which was fine all day long", session="s2"),
+    ]
+    first = build_crystal(5, draft_of(marks[:3], said=TOGETHER))
+    second = build_crystal(6, draft_of(marks[3:], period="session:s2", said="lunch was fine"))
+    await store.append([*marks, first, second])
+    day = build_crystal(7, draft_of([first, second], level="day", period="day:x", said="the vault and lunch"))
+    await store.append([day])
+    return store
+
+
+async def found(store: Store, query: str, *, filters: Filters | None = None, **wanted: object) -> list[int]:
+    hits = await find(
+        store,
+        query,
+        limit=20,
+        now=START_AT,
+        zone=UTC,
+        filters=filters or Filters(),
+        wanted=Wanted(**wanted),  # type: ignore[arg-type]
+    )
+    return [hit.position for hit in hits]
+
+
+async def test_what_answers_best_comes_first_mark_or_crystal(store: Store) -> None:
+    """B-65: a crystal that says together what its marks say apart stands in their place; else they do."""
+    await filled(store)
+
+    [best, *_] = await find(store, "vault secret deploy", limit=5, now=START_AT, zone=UTC)
+    assert isinstance(best, CrystalHit)
+    assert best.crystal.text == TOGETHER
+    assert len(best.in_place_of) == 3
+    [mark, *_] = await find(store, "who emptied it", limit=5, now=START_AT, zone=UTC)
+    assert isinstance(mark, Hit)
+    assert mark.position == 1
+
+
+async def test_a_crystal_stands_beside_its_sources_only_when_asked(store: Store) -> None:
+    """TB-08: in a search as in a brief."""
+    await filled(store)
+
+    assert await found(store, "vault secret deploy") == [5]
+    assert set(await found(store, "vault secret deploy", with_sources=True)) == {1, 2, 3, 5, 7}
+    assert set(await found(store, "lunch weather")) == {4}
+
+
+async def test_a_level_asks_for_marks_or_for_crystals_of_it(store: Store) -> None:
+    """B-65"""
+    await filled(store)
+
+    assert set(await found(store, "vault secret deploy", level="mark")) == {1, 2, 3}
+    assert set(await found(store, "vault lunch", level="session")) == {5, 6}
+    assert await found(store, "vault lunch", level="day") == [7]
+    assert await found(store, "vault lunch", level="epoch") == []
+
+
+async def test_filters_hold_for_crystals_too(store: Store) -> None:
+    """B-65: a crystal fits the time that it overlaps, and an agent or a tag when a mark beneath it fits and answers."""
+    await filled(store)
+    await store.append([build(8, "mark", {"text": "a vault for lunch", "tags": ["odd"]})])
+
+    assert await found(store, "vault secret deploy", filters=Filters(until=build(1).at)) == []
+    assert await found(store, "vault secret deploy", filters=Filters(since=build(1).at)) == [5, 8]
+    assert await found(store, "vault secret deploy", filters=Filters(agent="nobody")) == []
+    assert await found(store, "vault lunch", filters=Filters(tags=("odd",))) == [8]
+
+
+async def test_what_does_not_stand_is_found_only_when_asked(store: Store) -> None:
+    """B-43, K-53: superseded and retracted crystals, and those that rest on something retracted."""
+    await filled(store)
+    await store.append([build(9, RETRACTED, {"mark": build(1).id, "reason": "wrong"})])
+
+    assert await found(store, "vault secret deploy", level="session") == []
+    assert await found(store, "vault secret deploy", level="session", with_superseded=True) == [5]
+    await store.append([build(10, RETRACTED, {"mark": build(6).id, "reason": "wrong"})])
+    assert await found(store, "lunch", level="session") == []
+    assert await found(store, "lunch", level="session", with_superseded=True) == [6]
+
+
+async def test_a_crystal_is_found_by_all_that_it_says(memory: mica.Memory) -> None:
+    """B-65: by its principles and topics as by its insight; a mark by why it matters, too."""
+    said = "The cookie is set before the redirect, so that the session is lost on every login of every user here"
+    one = memory.mark(said, why="browsers forget it", principles=["redirect last"])
+    await memory.commit_crystal(
+        [("the cookie", [one.id])],
+        sources=[one.id],
+        period="session:s1",
+        principles=[("send headers early", [one.id])],
+        topics=["authentication"],
+    )
+
+    for asked in ("headers early", "authentication"):
+        [hit] = await memory.search(asked, level="session")
+        assert isinstance(hit, CrystalHit)
+    for asked in ("browsers", "last"):
+        [mark] = await memory.search(asked, level="mark")
+        assert mark.id == one.id
+    with pytest.raises(InvalidInput, match="limit of -1"):
+        await memory.search("cookie", limit=-1)
+    with pytest.raises(InvalidInput, match="no level 'century'"):
+        await memory.search("cookie", level="century")  # type: ignore[arg-type]  # the point
+
+
+@given(
+    scores=some.lists(some.integers(1, 5), min_size=7, max_size=7),
+    steps=some.lists(some.integers(0, 4), min_size=7, max_size=7),
+)
+def test_one_ranking_never_shows_something_beside_what_it_rests_on(scores: list[int], steps: list[int]) -> None:
+    """TB-08: whatever the scores are; what is left out has something better of its own line in its place."""
+
+    def above(number: int) -> frozenset[int]:
+        over = max(3, number + 1) + steps[number]  # 0 to 2 are marks, 3 to 6 crystals over what comes before them
+        return frozenset() if over > 6 else above(over) | {over}
+
+    event = build_mark(1)
+    mark, crystal = mark_of(event), crystal_of(build_crystal(2, draft_of([event])))
+    places = {number: above(number) for number in range(7)}
+    marks = [Hit(mark=msgspec.structs.replace(mark, position=n), score=scores[n], parts={}) for n in range(3)]
+    crystals = [
+        CrystalHit(crystal=msgspec.structs.replace(crystal, position=n), score=scores[n], parts={}) for n in range(3, 7)
+    ]
+
+    shown = [hit.position for hit in one_ranking(marks, crystals, places)]
+
+    assert [scores[one] for one in shown] == sorted((scores[one] for one in shown), reverse=True)
+    assert all(places[one].isdisjoint(shown) for one in shown)
+    for number in set(range(7)).difference(shown):
+        kin = {other for other in shown if other in places[number] or number in places[other]}
+        assert any(scores[other] >= scores[number] for other in kin)

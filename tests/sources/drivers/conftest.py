@@ -1,0 +1,25 @@
+"""Sources as a user declares them, closed when a test is over."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from mica.sources.registry import Sources
+from mica.testing.sources import declared
+
+
+@pytest.fixture
+async def declare(tmp_path: Path) -> AsyncIterator[Callable[..., Sources]]:
+    """The sources of a settings file with this text."""
+    made: list[Sources] = []
+
+    def declaring(text: str = "", **variables: str) -> Sources:
+        made.append(declared(text, folder=tmp_path, **variables))
+        return made[-1]
+
+    yield declaring
+    for sources in made:
+        await sources.close()

@@ -1,0 +1,140 @@
+"""A store behind a server: what the contract cannot see, which is the way to it and its absence."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.web.server import WebServer, port_held, web_server_at
+
+import mica
+from mica.errors import AccessDenied, InvalidInput, StoreUnavailable, UnknownEvent, UnknownSpace
+from mica.events import follower as follow
+from mica.model.event import EventQuery
+from mica.settings import Secret, Settings
+from mica.store.remote.client import parse_address
+from mica.store.remote.servers import Note, noted
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with port_held() as held:
+        yield held
+
+
+async def test_events_wait_here_while_the_server_is_away_and_arrive_once(
+    tmp_path: Path, home: Settings, caplog: pytest.LogCaptureFixture, port: int
+) -> None:
+    """Nothing emitted is lost: not by a server that is away, nor by the end of the process that emitted.
+
+    Nor is it kept without a word: closing says how much waits, where, and what will store it.
+    """
+    with web_server_at(tmp_path / "server", port=port, opening=mica.open) as server:
+        address = server.address("shop")
+        async with mica.open(address, settings=home) as memory:
+            memory.mark("while it was there")
+            await memory.position()
+    async with mica.open(address, settings=home) as memory:  # known from before, so that it opens
+        memory.mark("while it was away")
+        await memory.durable()
+        with pytest.raises(StoreUnavailable, match="is `mica up` running there"):
+            await memory.position()
+        segments = memory.store.segments
+    [said] = [record.getMessage() for record in caplog.records if record.name == "mica"]
+    assert f"1 event could not be stored in {server.base}/?space=shop now: kept in {segments} until" in said
+    caplog.clear()
+    with web_server_at(tmp_path / "server", port=port, token=server.token, opening=mica.open) as again:
+        async with mica.open(again.address("shop"), settings=home) as memory:
+            texts = [event.data["text"] for event in await memory.events()]
+
+    assert texts == ["while it was there", "while it was away"]
+    assert [record for record in caplog.records if record.name == "mica"] == []
+
+
+async def test_whoever_follows_is_told_by_the_server_and_asks_nothing_meanwhile(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks by himself for an hour here: what comes is told."""
+    monkeypatch.setattr(follow, "HEARD_S", 3_600)
+
+    async def told(server: WebServer, text: str) -> None:
+        async with (
+            asyncio.timeout(60),
+            mica.open(server.address("shop"), settings=home) as here,
+            mica.open(server.address("shop"), settings=home) as there,
+        ):
+            following = here.follow(EventQuery(names=("mark",)), after=await here.position(), poll_s=3_600)
+            first = asyncio.create_task(anext(following))
+            there.mark(text)
+            assert (await first).data["text"] == text
+            second = asyncio.create_task(anext(following))
+            there.mark("and again")
+            assert (await second).data["text"] == "and again"
+            assert here.store.hears
+
+    with web_server_at(tmp_path, opening=mica.open) as server:
+        await told(server, "while it was there")
+
+
+async def test_a_server_that_was_never_met_must_be_there(home: Settings, port: int) -> None:
+    with pytest.raises(StoreUnavailable, match=f"http://127.0.0.1:{port}"):
+        await mica.open(f"http://127.0.0.1:{port}", settings=home)
+
+
+async def test_a_wrong_or_missing_token_is_told(web_server: WebServer, home: Settings) -> None:
+    for address in (web_server.base, web_server.base.replace("://", "://:wrong@")):
+        with pytest.raises(AccessDenied, match="token"):
+            await mica.open(address, settings=home)
+
+
+async def test_a_token_comes_from_the_address_the_settings_or_a_server_of_ones_own(
+    web_server: WebServer, home: Settings
+) -> None:
+    async with mica.open(web_server.address("keys"), settings=home) as memory:
+        assert web_server.token not in memory.location
+
+    settings = msgspec.structs.replace(home, token=Secret(web_server.token))
+    async with mica.open(f"{web_server.base}/?space=keys", settings=settings) as memory:
+        assert await memory.events() == []
+
+    with noted(Note(address=web_server.base, pid=1, token=web_server.token, space="shop"), home=home.home):
+        async with mica.open(f"{web_server.base}/?space=keys", settings=home) as memory:
+            assert await memory.events() == []
+
+
+async def test_errors_come_back_as_they_were_raised(web_server: WebServer, home: Settings) -> None:
+    async with mica.open(web_server.address(), settings=home) as memory:
+        with pytest.raises(UnknownEvent) as raised:
+            await memory.event(12345)
+    assert raised.value.reference == "12345"
+
+    with pytest.raises(UnknownSpace, match="no store nowhere"):
+        await mica.open(web_server.address("nowhere"), settings=home, must_exist=True)
+
+
+@pytest.mark.parametrize("address", ["http://", "http://host:port", "http://host/path", "http://host/?colour=red"])
+def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
+    with pytest.raises(InvalidInput, match=r"address|colour"):
+        parse_address(address)
+
+
+async def test_another_kind_of_server_is_told_apart(tmp_path: Path, home: Settings) -> None:
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_error(500)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        with pytest.raises(StoreUnavailable, match="is it a mica server"):
+            await mica.open(f"http://127.0.0.1:{other.server_port}", settings=home)
+        other.shutdown()
+        thread.join()

@@ -1,0 +1,169 @@
+"""Which texts have which words, listed by volumes: alike whatever is in a volume already."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mica.model.event import RETRACTED, Context, Event, EventQuery, Tombstone
+from mica.store.reference.store import EphemeralStore
+from mica.store.sqlite import postings as sqlite_postings
+from mica.store.sqlite.bits import heaviest, packed, unpacked
+from mica.store.sqlite.core import SqliteCore
+from mica.testing import build
+
+TEXTS = 64  # of a volume here
+WORDS = "alpha beta gamma delta epsilon zeta eta theta".split()
+
+
+@pytest.fixture(autouse=True)
+def small_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_postings, "VOLUME_TEXTS", TEXTS)
+    monkeypatch.setattr(sqlite_postings, "VOLUME_BYTES", TEXTS // 8)
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[SqliteCore]:
+    core = SqliteCore(tmp_path / "space.db")
+    yield core
+    core.close()
+
+
+def text(number: int) -> str:
+    """Words of which some are in every text, some in few, and some are repeated."""
+    said = [word for place, word in enumerate(WORDS) if number % (place * place + 1) == 0]
+    return " ".join([*said, *said[: number % 3], f"only{number}"])
+
+
+def told(number: int) -> Event:
+    name = "note" if number % 7 == 0 else "mark"
+    context = Context(session=f"s{number % 5}") if number % 3 else Context()
+    return build(number, name, {"text": text(number)}, context=context, after_s=(number * 37) % 200)
+
+
+def counts(core: SqliteCore, table: str) -> int:
+    return int(next(iter(core._connection.execute(f"SELECT count(*) FROM {table}")))[0])
+
+
+async def assert_alike(core: SqliteCore, reference: EphemeralStore) -> None:
+    start = told(1).at
+    for limit in (None, 0, 1, 10, 100):
+        for since, until in ((None, None), (start, None), (None, start + timedelta(seconds=60))):
+            found = core.postings(WORDS, weights={"beta": 0.2}, limit=limit, since=since, until=until)
+            expected = await reference.postings(WORDS, weights={"beta": 0.2}, limit=limit, since=since, until=until)
+            assert found == expected
+    at = [-1, 0, 1, 5, 64, 65, 128, 149, 150, 9_999]
+    assert core.postings_at(WORDS, at) == await reference.postings_at(WORDS, at)
+    for wanted in ("alpha", "beta delta", "eta theta gamma", "only33", "alpha unheard"):
+        query = EventQuery(text=wanted, limit=None)
+        assert [each.id for each in core.events(query)] == [each.id for each in await reference.events(query)]
+    assert core.verify() == []
+
+
+@pytest.mark.parametrize("batch", [1, 50, 150])
+async def test_volumes_answer_as_if_there_were_none(core: SqliteCore, batch: int) -> None:
+    """C-24, K-55: texts by one and one or together, in volumes or not, marks or not, retracted, purged or rebuilt."""
+    reference = EphemeralStore()
+    events = [told(number) for number in range(1, 151)]
+    for start in range(0, len(events), batch):
+        core.append(events[start : start + batch])
+        await reference.append(events[start : start + batch])
+        if start % 50 == 0:
+            core.postings(["alpha"])  # what is remembered follows what is new
+    assert (counts(core, "volumes"), counts(core, "unfiled")) == (2, 22)
+    await assert_alike(core, reference)
+
+    for number in (3, 148):  # in a volume, and in none
+        gone = build(1_000 + number, RETRACTED, {"mark": told(number).id, "reason": "wrong"})
+        core.append([gone])
+        await reference.append([gone])
+    await assert_alike(core, reference)
+
+    for number in (4, 64, 65, 149):
+        buried = Tombstone(purge=build(2_000).id, reason="leaked")
+        assert core.bury([told(number).id], buried) == await reference.bury([told(number).id], buried) == 1
+    await assert_alike(core, reference)
+    for number in (4, 64, 65, 149):
+        assert not list(core._connection.execute("SELECT 1 FROM terms WHERE term LIKE ?", (f"only{number}",)))
+
+    core.rebuild()
+    await assert_alike(core, reference)
+
+
+def test_a_purge_writes_a_row_of_postings_once_for_all_of_its_texts(core: SqliteCore) -> None:
+    """U-08: not once for each text that says the word, or a purge in a large space would take minutes."""
+    events = [build(number, "mark", {"text": "alpha beta"}) for number in range(1, 2 * TEXTS + 1)]
+    core.append(events)
+    statements: list[str] = []
+
+    def trace(_: object, text: str, __: object) -> bool:
+        statements.append(text)
+        return True
+
+    core._connection.exec_trace = trace
+
+    core.bury([event.id for event in events[1::2]], Tombstone(purge=build(2_000).id, reason="leaked"))
+
+    core._connection.exec_trace = None
+    assert sum("UPDATE postings" in text for text in statements) == 2 * 2  # two words in two volumes
+    assert core.postings(["alpha"]).held("alpha") == TEXTS
+    assert core.verify() == []
+
+
+async def test_what_another_process_files_or_rebuilds_is_followed(core: SqliteCore, tmp_path: Path) -> None:
+    """K-55: what one process remembers of volumes is never more than there is."""
+    reference = EphemeralStore()
+    other = SqliteCore(tmp_path / "space.db")
+    for start in range(1, 201, 40):
+        some = [told(number) for number in range(start, start + 40)]
+        other.append(some)
+        await reference.append(some)
+        await assert_alike(core, reference)
+    other.bury([told(2).id], Tombstone(purge=build(2_000).id, reason="leaked"))
+    await reference.bury([told(2).id], Tombstone(purge=build(2_000).id, reason="leaked"))
+    other.rebuild()
+    other.close()
+
+    await assert_alike(core, reference)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM postings WHERE (volume, term) IN (SELECT volume, term FROM postings LIMIT 1)",
+        "UPDATE postings SET more = NULL WHERE more IS NOT NULL",
+        "UPDATE postings SET places = x'0000' WHERE count = 1 AND places <> x'0000'",
+        "DELETE FROM texts WHERE position = 3",
+    ],
+)
+def test_verify_finds_what_a_volume_says_wrongly(core: SqliteCore, damage: str) -> None:
+    """TE-14"""
+    core.append([told(number) for number in range(1, 100)])
+    core._connection.execute(damage)
+
+    assert core.verify() != []
+
+    core.rebuild()
+    assert core.verify() == []
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 90)), st.integers(1, 70)), max_size=6), st.none() | st.integers(0, 40))
+@settings(max_examples=200)
+def test_the_heaviest_places_are_those_of_the_greatest_sums(
+    weighed: list[tuple[set[int], int]], limit: int | None
+) -> None:
+    """C-24"""
+    sums: Counter[int] = Counter()
+    for places, weight in weighed:
+        sums.update(dict.fromkeys(places, weight))
+    expected = sorted(sums, key=lambda place: (-sums[place], -place))[:limit]
+
+    sets = [(int.from_bytes(packed(places, 12), "little"), weight) for places, weight in weighed]
+
+    assert unpacked(heaviest(sets, limit=limit)) == sorted(expected)

@@ -1,0 +1,292 @@
+"""What a purge promises beyond the contract: other processes and spaces, the triggers, and the tables of a server."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from mica.errors import StoreUnavailable
+from mica.model.event import CRYSTAL, RETRACTED, Appended, Context, Tombstone, tombstone, tombstone_of
+from mica.store import purges as purging
+from mica.store.postgres.store import PostgresStore
+from mica.store.protocol import Store
+from mica.store.purges import Outstanding, Selection, Spelled
+from mica.store.sqlite.core import BURY_BLOCKS, SqliteCore
+from mica.store.sqlite.store import SqliteStore
+from mica.testing import build
+from mica.testing.builders import START_AT, TOLD
+from mica.testing.postgres import OTHER, OWNER, Server
+from mica.testing.residue import opened_frame
+
+NEEDLE = "q7zx"
+NAMED = Context(
+    session=f"{NEEDLE}s",
+    agent=f"{NEEDLE}a",
+    user=f"{NEEDLE}u",
+    task=f"{NEEDLE}t",
+    labels=((f"{NEEDLE}k", f"{NEEDLE}v"),),
+)
+PLANTED = [
+    build(1, "mark", {"text": f"{NEEDLE}word and more", "tags": [NEEDLE]}, context=NAMED),
+    build(2, f"{NEEDLE}.name", {NEEDLE: [f"{NEEDLE}-{number}" for number in range(1_000)]}, context=NAMED),
+    build(3, "mark", {"text": "and more"}, context=Context(session="s1")),
+]
+KEPT = Selection(value=NEEDLE).kept(at=START_AT + timedelta(days=1), told=TOLD)
+
+
+async def two_of_one(store: Store, tmp_path: Path, server: Server) -> tuple[Store, Store]:
+    """Two stores of one space, as two processes have them."""
+    if isinstance(store, SqliteStore):
+        return store, await SqliteStore.open(Path(store.location))
+    address = server.address()
+    return await PostgresStore.open(address), await PostgresStore.open(address)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+async def test_other_processes_forget_the_words_that_a_purge_took(store: Store, tmp_path: Path, server: Server) -> None:
+    """They remember numbers of words, which must not be used after the words are gone."""
+    one, other = await two_of_one(store, tmp_path, server)
+    first, again, new = (
+        build(n, f"name.{n % 2}", {"text": f"word{n % 2}"}, context=Context(session=f"s{n % 2}", agent=f"a{n % 2}"))
+        for n in (1, 3, 2)
+    )
+    await other.append([first])
+    assert await other.event(first.id)
+
+    await one.bury([first.id], TOLD)
+    await one.append([new])
+    await other.append([again])
+
+    for each in (one, other):
+        assert [event.name for event in await each.log(0, limit=9)] == ["event.purged", "name.0", "name.1"]
+        assert [event.context.session for event in await each.log(1, limit=9)] == ["s0", "s1"]
+        assert await each.agents() == ["a0", "a1"]
+        assert await each.verify() == []
+        assert each.generation == one.generation
+    await one.close()
+    await other.close()
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+async def test_other_processes_apply_a_purge_with_their_next_append(
+    store: Store, tmp_path: Path, server: Server
+) -> None:
+    """U-08"""
+    one, other = await two_of_one(store, tmp_path, server)
+    await other.append([build(9)])
+    assert KEPT is not None
+    await one.keep_purge(KEPT)
+
+    assert await other.append(PLANTED) == Appended(stored=3)
+
+    assert [event.name for event in await one.log(1, limit=9)] == ["event.purged", "event.purged", "mark"]
+    await one.close()
+    await other.close()
+
+
+async def test_a_kept_purge_says_nothing_of_what_was_purged() -> None:
+    """U-08: neither a value nor a name; and no two purges of one value look alike."""
+    selection = Selection(value=NEEDLE, session=NEEDLE, agent=NEEDLE, user=NEEDLE)
+    one, other = (selection.kept(at=START_AT, told=TOLD) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert NEEDLE not in repr(one)
+    assert {one.value, one.session} & {other.value, other.session} == set()
+
+
+async def test_events_newer_than_every_purge_are_not_looked_into() -> None:
+    """The body of such an event is not even JSON here."""
+    assert KEPT is not None
+    newer = build(1, after_s=100_000)
+    broken = type(newer)(**{name: getattr(newer, name) for name in newer.__struct_fields__} | {"body": b"\0"})
+    assert Outstanding([KEPT]).applied(broken) is broken
+
+
+# -- SQLite ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_not_purged_stays_aged(tmp_path: Path) -> None:
+    """TE-20: and no transaction takes more than a few blocks, however far apart the events are."""
+    store = await SqliteStore.open(tmp_path / "space.db")
+    events = [build(n, data={"n": n, "text": f"word{n % 9}"}) for n in range(1, 1_001)]
+    await store.append(events)
+    while await store.age(START_AT + timedelta(days=1), limit=50):
+        pass
+    chosen = [event.id for event in events[::25]]
+    before = await store.run(lambda core: core._one("SELECT generation FROM space")[0])
+
+    assert await store.bury(chosen, TOLD) == 40
+
+    steps = await store.run(lambda core: core._one("SELECT generation FROM space")[0]) - before
+    assert steps == 20 // BURY_BLOCKS
+    assert (await store.sizes()).aged == 960
+    found = await store.log(0, limit=2_000)
+    assert [event.id for event in found if event.name == "event.purged"] == chosen
+    assert [event.data["n"] for event in found if event.name != "event.purged"] == [
+        n for n in range(1, 1_001) if n % 25 != 1
+    ]
+    assert await store.verify() == []
+    await store.close()
+
+
+def test_a_tombstone_is_the_only_change_that_passes_the_trigger(tmp_path: Path) -> None:
+    """B-12, K-53: with the authority of a purge, and only inside of its transaction."""
+    core = SqliteCore(tmp_path / "space.db")
+    core.append([build(1), build(2)])
+    core.bury([build(1).id], TOLD)
+    core.close()
+    connection = sqlite3.connect(tmp_path / "space.db")
+    assert connection.execute("SELECT count(*) FROM authority").fetchone() == (0,)
+    stone = "name = (SELECT id FROM names WHERE name = 'event.purged')"
+    with pytest.raises(sqlite3.IntegrityError, match="never changed"):
+        connection.execute(f"UPDATE events SET {stone} WHERE position = 2")
+    connection.execute("INSERT INTO authority (work, at) VALUES ('purge', 1)")
+    for change in ("data = '{}'", f"{stone}, at = 7", f"{stone}, depth = 7", f"{stone}, parent_writer = 1"):
+        with pytest.raises(sqlite3.IntegrityError, match="never changed"):
+            connection.execute(f"UPDATE events SET {change} WHERE position = 2")
+    with pytest.raises(sqlite3.IntegrityError, match="never removed"):
+        connection.execute("DELETE FROM events")
+    connection.close()
+
+
+# -- PostgreSQL -----------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def above_all(server: Server) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(server.dsn(), statement_cache_size=0)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def held(connection: Any, space: int) -> bytes:  # noqa: ANN401  # asyncpg is not typed
+    """Everything that the tables hold of a space, frames opened."""
+    tables = await connection.fetch(
+        """SELECT DISTINCT table_name FROM information_schema.columns
+        WHERE table_schema = 'mica' AND column_name = 'space'"""
+    )
+    found = b""
+    for (table,) in tables:
+        for row in await connection.fetch(f"SELECT * FROM mica.{table} WHERE space = $1", space):
+            for value in row:
+                found += opened_frame(value) if isinstance(value, bytes) else str(value).encode()
+    return found
+
+
+async def test_nothing_is_left_in_the_tables_of_a_server(server: Server) -> None:
+    """U-08: by a role that owns nothing; another space with the same words keeps them."""
+    spaces = [await PostgresStore.open(server.address()), await PostgresStore.open(server.address(role=OTHER))]
+    for store in spaces:
+        await store.append(PLANTED)
+    async with above_all(server) as connection:
+        assert NEEDLE.encode() in await held(connection, spaces[0]._number)
+
+        assert await spaces[0].bury([event.id for event in PLANTED[:2]], TOLD) == 2
+        assert KEPT is not None
+        await spaces[0].keep_purge(KEPT)
+
+        assert NEEDLE.encode() not in await held(connection, spaces[0]._number)
+        assert NEEDLE.encode() in await held(connection, spaces[1]._number)
+        assert await connection.fetchval("SELECT count(*) FROM mica.authority") == 0
+    assert [event.name for event in await spaces[1].log(0, limit=9)] == [event.name for event in PLANTED]
+    assert await spaces[1].purges() == []
+    for store in spaces:
+        assert await store.verify() == []
+        await store.close()
+
+
+async def test_the_authority_of_one_space_is_none_in_another(server: Server) -> None:
+    """B-12, U-09: and it lets tombstones pass, nothing else."""
+    one, other = [await PostgresStore.open(server.address()) for _ in range(2)]
+    for store in (one, other):
+        await store.append([build(1), build(2)])
+        await store.bury([build(1).id], Tombstone(purge=TOLD.purge, reason="x"))
+    async with above_all(server) as connection:
+        await connection.execute("INSERT INTO mica.authority VALUES ($1, 'purge', 1)", one._number)
+        find = "SELECT id FROM mica.names WHERE space = $1 AND name = 'event.purged'"
+        for store, change, passes in (
+            (one, "data = ''", False),
+            (one, "name = $2, depth = 7", False),
+            (one, "name = $2", True),
+            (other, "name = $2", False),
+        ):
+            number = await connection.fetchval(find, store._number)
+            values = [store._number, *([number] if "$2" in change else [])]
+            update = f"UPDATE mica.events SET {change} WHERE space = $1 AND position = 2"
+            if passes:
+                await connection.execute(update, *values)
+            else:
+                with pytest.raises(asyncpg.RestrictViolationError, match="never changed"):
+                    await connection.execute(update, *values)
+        for table in ("names", "contexts", "sessions", "terms", "payloads"):
+            await connection.execute(f"DELETE FROM mica.{table} WHERE false")
+        with pytest.raises(asyncpg.RestrictViolationError, match="never removed"):
+            await connection.execute("DELETE FROM mica.names WHERE space = $1", other._number)
+        await connection.execute("DELETE FROM mica.authority")
+    await one.close()
+    await other.close()
+
+
+@pytest.mark.parametrize(
+    ("role", "said"), [(OWNER, "write-ahead log and backups"), (OTHER, "its owner can run VACUUM")]
+)
+async def test_what_a_server_keeps_is_said(server: Server, role: str, said: str) -> None:
+    store = await PostgresStore.open(server.address(role=role))
+    [left] = await store.scrub()
+    assert said in left
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.scrub()
+
+
+def test_a_tombstone_of_a_tombstone_is_itself() -> None:
+    stone = tombstone(build(1, context=NAMED), TOLD)
+    assert tombstone(stone, TOLD) == stone
+
+
+def test_a_tombstone_keeps_ids_and_nothing_else() -> None:
+    """K-53: what an event names as superseded or retracted may be any text, until a store has seen it."""
+    known = build(7).id
+    for event, left in (
+        (build(1, CRYSTAL, {"supersedes": [known, NEEDLE], "text": NEEDLE}), {"supersedes": [known]}),
+        (build(1, CRYSTAL, {"supersedes": NEEDLE}), {}),
+        (build(1, RETRACTED, {"mark": known, "reason": NEEDLE}), {"retracts": known}),
+        (build(1, RETRACTED, {"mark": NEEDLE}), {}),
+        (build(1, "other", {"supersedes": [known], "mark": known}), {}),
+    ):
+        stone = tombstone(event, TOLD)
+        assert stone.data == {"purge": TOLD.purge, "reason": TOLD.reason} | left
+        assert tombstone(stone, TOLD) == stone
+        tombstone_of(stone)
+
+
+def test_a_text_is_spelled_once_for_all_purges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-08: a large mark is not read anew for every value that was ever purged."""
+    selections = [Selection(value=f"secret value number {number}") for number in range(30)]
+    kept = [
+        selection.kept(at=START_AT, told=Tombstone(purge=build(1_000 + number).id, reason="leaked"))
+        for number, selection in enumerate(selections)
+    ]
+    outstanding = Outstanding([purge for purge in kept if purge is not None])
+    spelled = 0
+
+    class Counted(Spelled):
+        def __init__(self, text: str) -> None:
+            nonlocal spelled
+            spelled += 1
+            super().__init__(text)
+
+    monkeypatch.setattr(purging, "Spelled", Counted)
+
+    assert outstanding.asserted("nothing of the kind " * 100) is None
+    assert spelled == 1
+    assert outstanding.asserted("it says Secret-Value, number 7!") is not None

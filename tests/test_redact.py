@@ -1,0 +1,459 @@
+"""Secrets leave a text before it is stored; everything else stays.
+
+The samples have the shape of real ones but are put together here, so that no scanner takes them for a leak.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mica.redact import PATTERNS, redact, redact_data
+
+ALPHANUMERIC = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7" * 8
+HEX = "3f9a01c7" * 8
+DASHES = "-" * 5
+
+
+def pem(kind: str, body: str, newline: str = "\n") -> str:
+    label = kind + "PRIVATE" + " KEY"
+    return f"{DASHES}BEGIN {label}{DASHES}{newline}{body}{newline}{DASHES}END {label}{DASHES}"
+
+
+JWT = ".".join(["ey" + "J" + ALPHANUMERIC[:30], "ey" + "J" + ALPHANUMERIC[:60], ALPHANUMERIC[:43]])
+
+SECRETS = [
+    ("pem", pem("RSA ", "\n".join([ALPHANUMERIC[:64]] * 20))),
+    ("pem", pem("OPENSSH ", ALPHANUMERIC[:64])),
+    ("pem", pem("", ALPHANUMERIC[:64], newline="\\n")),
+    ("pem", pem("EC ", "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n" + ALPHANUMERIC[:64])),
+    ("pem", pem("", "\n".join([ALPHANUMERIC[:64]] * 3)).partition("\n" + DASHES + "END")[0]),
+    ("aws", "AKI" + "A" + "IOSFODNN7ABCDEFG"),
+    ("aws", "ASI" + "A" + "IOSFODNN7ABCDEFG"),
+    ("github", "gh" + "p_" + ALPHANUMERIC[:36]),
+    ("github", "gh" + "s_" + ALPHANUMERIC[:36]),
+    ("github", "github" + "_pat_" + ALPHANUMERIC[:22] + "_" + ALPHANUMERIC[:59]),
+    ("gitlab", "glp" + "at-" + ALPHANUMERIC[:20]),
+    ("slack", "xox" + "b-123456789012-1234567890123-" + ALPHANUMERIC[:24]),
+    ("stripe", "sk" + "_live_" + ALPHANUMERIC[:24]),
+    ("stripe", "rk" + "_live_" + ALPHANUMERIC[:24]),
+    ("stripe", "sk" + "_test_" + ALPHANUMERIC[:24]),
+    ("stripe", "wh" + "sec_" + ALPHANUMERIC[:32]),
+    ("slack", "xap" + "p-1-A0123456789-1234567890123-" + HEX),
+    ("sendgrid", "S" + "G." + ALPHANUMERIC[:22] + "." + ALPHANUMERIC[:43]),
+    ("digitalocean", "dop" + "_v1_" + HEX),
+    ("shopify", "shp" + "at_" + HEX[:32]),
+    ("groq", "gs" + "k_" + ALPHANUMERIC[:52]),
+    ("google", "ya" + "29." + ALPHANUMERIC[:60] + "-" + ALPHANUMERIC[:20]),
+    ("google", "ya" + "29.c." + ALPHANUMERIC[:60]),
+    ("age", "AGE-SECRET" + "-KEY-1" + ALPHANUMERIC[:58].upper()),
+    ("anthropic", "sk" + "-ant-api03-" + ALPHANUMERIC[:40] + "-" + ALPHANUMERIC[:40] + "_AA"),
+    ("openai", "sk" + "-" + ALPHANUMERIC[:48]),
+    ("openai", "sk" + "-proj-" + ALPHANUMERIC[:40] + "_" + ALPHANUMERIC[:40]),
+    ("openai", "sk" + "-or-v1-" + HEX),
+    ("google", "AI" + "za" + ALPHANUMERIC[:35]),
+    ("npm", "npm" + "_" + ALPHANUMERIC[:36]),
+    ("pypi", "pypi" + "-AgEIcHlwaS5vcmc" + ALPHANUMERIC[:120]),
+    ("huggingface", "hf" + "_" + ALPHANUMERIC[:34]),
+    ("jwt", JWT),
+]
+
+
+@pytest.mark.parametrize(("kind", "secret"), SECRETS)
+@pytest.mark.parametrize("frame", ["{}", "see {}, then go on", 'x = "{}"\n', "curl -H 'X: {}'", "a={}&b=1", "({})"])
+def test_a_secret_is_replaced_wherever_it_stands(kind: str, secret: str, frame: str) -> None:
+    assert redact(frame.format(secret)) == frame.format(f"[redacted:{kind}]")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "aws_secret_access_key = " + "wJalrXUtnFEMI/K7MDENG+" + "bPxRfiCYABCDEFGHIJ",
+            "aws_secret_access_key = [redacted:aws]",
+        ),
+        (
+            "aws AKI" + "AIOSFODNN7ABCDEFG and secret " + "wJalrXUtnFEMI/K7MDENG+" + "bPxRfiCYABCDEFGHIJ, so",
+            "aws [redacted:aws] and secret [redacted:aws], so",
+        ),
+        (
+            "AKI" + "AIOSFODNN7ABCDEFG:" + "wJalrXUtnFEMI/K7MDENG+" + "bPxRfiCYABCDEFGHIJ",
+            "[redacted:aws]:[redacted:aws]",
+        ),
+        (
+            "the secret access key is " + "wJalrXUtnFEMIXK7MDENGX" + "bPxRfiCYABCDEFGHIJ",
+            "the secret access key is [redacted:aws]",
+        ),
+        ("my password is " + "correcthorsebattery", "my password is [redacted:credential]"),
+        ("My passphrase is " + "opensesamenow, and", "My passphrase is [redacted:credential], and"),
+        ("Authorization: Bearer " + HEX, "Authorization: Bearer [redacted:header]"),
+        ("send Bearer " + HEX + " along", "send Bearer [redacted:header] along"),
+        ("the key sk-live-" + "abcDEF_12345-678", "the key [redacted:credential]"),
+        ("The password is " + "hunter2!", "The password is [redacted:credential]!"),
+        ("the passphrase was " + "Tr0ub4dor&3, so", "the passphrase was [redacted:credential], so"),
+        ("password is now '" + "open sesame now'", "password is now [redacted:credential]"),
+        ("'authorization': 'Basic " + "dXNlcjpwYXNzd29yZA=='", "'authorization': 'Basic [redacted:header]'"),
+        (
+            "postgresql://app:" + "s3cr3t!@db.local:5432/shop",
+            "postgresql://app:[redacted:url]@db.local:5432/shop",
+        ),
+        ("redis://:" + "hunter2@cache", "redis://:[redacted:url]@cache"),
+        ("Authorization: ApiKey " + ALPHANUMERIC[:24], "Authorization: ApiKey [redacted:header]"),
+        ('{"Authorization": "' + ALPHANUMERIC[:24] + '"}', '{"Authorization": "[redacted:header]"}'),
+        ("Cookie: sessionid=" + HEX[:32] + "\nHost: x", "Cookie: [redacted:header]\nHost: x"),
+        ("curl -H 'Cookie: theme=dark; sid=" + HEX[:16] + "' x", "curl -H 'Cookie: [redacted:header]' x"),
+        ("Set-Cookie: sid=" + HEX[:16] + "; Path=/; HttpOnly", "Set-Cookie: [redacted:header]"),
+        (
+            "AccountName=shop;" + "Account" + "Key=" + ALPHANUMERIC[:86] + "==;EndpointSuffix=core",
+            "AccountName=shop;AccountKey=[redacted:azure];EndpointSuffix=core",
+        ),
+        (
+            "https://hooks.slack" + ".com/services/T0123456/B0123456/" + ALPHANUMERIC[:24],
+            "https://hooks.slack.com/services/[redacted:slack]",
+        ),
+    ],
+)
+def test_what_surrounds_a_secret_is_kept(text: str, expected: str) -> None:
+    assert redact(text) == expected
+
+
+VALUE = "hunter2" + "hunter2"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        'password = "{}"',
+        "passwd: '{}'",
+        "DB_PASSWORD={}",
+        "DB_PASS={}",
+        "SMTP_PASS='{}'",
+        "export MYSQL_PWD={} && make",
+        'db_pass = "{}"',
+        "export GITHUB_TOKEN={}",
+        "SECRET_KEY = '{}'",
+        '"client_secret": "{}",',
+        r"{{\"api_key\": \"{}\"}}",
+        "apiKey: `{}`",
+        "x-api-key: {}",
+        "config['password'] = '{}'",
+        "const accessToken: string = '{}'",
+        'token: str | None = "{}"',
+        'password := "{}"',
+        ":secret => '{}'",
+        "Server=db;Password={};Database=shop",
+        "https://example.com/cb?access_token={}&state=1",
+        "--api-key={} --verbose",
+        "privateKey: {}",
+        'token = authenticate_user(password="{}")',
+        "token = credentials[api_key='{}']",
+    ],
+)
+def test_a_value_is_replaced_when_its_key_says_what_it_is(frame: str) -> None:
+    assert redact(frame.format(VALUE)) == frame.format("[redacted:credential]")
+
+
+@pytest.mark.parametrize(
+    ("frame", "phrase"),
+    [
+        ('password = "{}"', "correct horse" + " battery staple"),
+        ("DB_PASSWORD='{}'", "open sesame" + " now"),
+        ('"password": "{}",', "Tr0ub4dor and" + " 3x"),
+        (r"{{\"password\": \"{}\"}}", "Tr0ub4dor and" + " 3x"),
+        ("SMTP_PASS='{}'", "two little" + " words"),
+    ],
+)
+def test_a_quoted_password_of_several_words_goes(frame: str, phrase: str) -> None:
+    assert redact(frame.format(phrase)) == frame.format("[redacted:credential]")
+
+
+def test_a_text_about_passwords_does_not_hide_what_it_holds() -> None:
+    text = "password = 'Enter your token=" + VALUE + " here'"
+    assert VALUE not in redact(text)
+
+
+def test_an_unquoted_word_is_a_secret_only_in_an_environment_file() -> None:
+    assert redact("DB_PASSWORD=" + "correcthorse") == "DB_PASSWORD=[redacted:credential]"
+    assert redact("password: correcthorse") == "password: correcthorse"
+    assert redact("password: 1234" + "5678") == "password: [redacted:credential]"
+    assert redact("token: 12345678") == "token: 12345678"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "The password must not be written down; the token expires, and the secret: nobody knows.",
+        "tokens: 1234",
+        "The password is required. The passphrase was wrong, and the password is hashed!",
+        "my password is incorrect. My password is required, my passphrase is somewhere; my password is important",
+        "my password is probably in the vault, and my password is something else",
+        "the secret 3f786850e387550fdab836ed7e6dc881de23001b is a digest, AKIA is a prefix",
+        "bearer authentication is used, and the bearer of this letter waits",
+        "the password is <secret>, the passphrase is $PASSPHRASE1",
+        "tokens: 12345678 in, 87654321 out",
+        "max_tokens = 100000000",
+        "token_count: 123456789",
+        "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+        "id 123e4567-e89b-12d3-a456-426614174000",
+        "data:image/png;base64," + "iVBORw0KGgoAAAANSUhEUgAAAAUA" * 20,
+        "token: str",
+        "token: str | None = None",
+        "password: Optional[SecretStr] = None",
+        "token: string | undefined;",
+        "password: PasswordInput",
+        "token = None",
+        "token=null, secret=true",
+        "token = <your-token-goes-here>",
+        "token = $GITHUB_TOKEN",
+        'token = "${GITHUB_TOKEN}"',
+        "password: ${{ secrets.DB_PASSWORD }}",
+        'api_key = "{api_key}"',
+        'api_key = "YOUR_API_KEY_HERE"',
+        "password = xxxxxxxxxxxx",
+        'password = "************"',
+        'token = os.environ["GITHUB_TOKEN"]',
+        "token = get_token()",
+        "token = await client.fetch_token(user)",
+        "token = settings.github_token",
+        "login(password=password, token=access_token)",
+        "if token == expected_token_2:",
+        'error("password: is wrong")',
+        '"password": "Enter your password"',
+        "token: https://auth.example.com/oauth2/token",
+        'secret = "/run/secrets/database"',
+        "Authorization: Bearer $TOKEN",
+        "Authorization: Bearer <token>",
+        "https://user@example.com/path and http://example.com:8080/a@b",
+        "postgresql://app:${PASSWORD}@db/shop",
+        "git@github.com:owner/repo.git",
+        "class sk-toggleable__label-arrow, task-management-1234567890, disk-usage",
+        "npm_config_registry, hf_hub_download, ghp_short, xoxb-, pypi-publish, AKIA",
+        "eyJhbGciOiJIUzI1NiJ9 alone is no token",
+        "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+        "grep -rn 'BEGIN PRIVATE KEY' .",
+        "PWD=/home/ann/shop OLDPWD=/home/ann",
+        "OLD_PWD=/Users/Ann/Shop9",
+        'PROJECT_PWD="/Users/Ann/My Shop9"',
+        "first_pass = phase2_result",
+        "all tests pass: 1234567 of them",
+        'password = "Enter your password"',
+        "password: 'must not be empty'",
+        "DB_PASS=$SECRET DB_PASS=${SECRET} SMTP_PASS='<password>'",
+        "Cookie: sessionid=$SESSION",
+        "Cookie: sessionid=<the id of the session>",
+        "the cookie: it is set before the redirect",
+        "Authorization: required for everybody who reads",
+        "docker login -p $PASSWORD && docker run -p 8080:80 shop",
+        "SG.1 sk_test_ gsk_ whsec_ shpat_ ya29. dop_v1_ AccountKey= AGE-SECRET-KEY-1 xapp-",
+        "https://hooks.slack.com/services/",
+    ],
+)
+def test_ordinary_text_is_not_touched(text: str) -> None:
+    assert redact(text) == text
+
+
+SAMPLES = [
+    *[secret for _kind, secret in SECRETS],
+    *("hunter22", "Hunter2 hunter2", ALPHANUMERIC[:20], HEX[:40], "a b", "x", "1", "None", "str", "eyJ", "sk-", "AKIA"),
+]
+KEYS = ["password", "token", "secret", "api_key", "PASSWORD", "DB_PASS", "db_pass", "MYSQL_PWD", "private-key", "pass"]
+FRAMES = [
+    *(
+        "Authorization: Bearer ",
+        "Authorization: ",
+        "Cookie: a=",
+        "cookie=",
+        "curl -u a:",
+        "mysql -p",
+        "docker login -p ",
+    ),
+    *("sshpass -p ", "--password ", "--token ", "://", "://a:", "hooks.slack.com/services/", "AccountKey=", DASHES),
+    "aws_secret_access_key=",
+]
+MARKERS = ["[redacted:", "[redacted:credential]", "[redacted:header]", "[redacted:url]", "[redacted", "redacted", "]"]
+SEPARATORS = [*"=:@\"'`,;()[]{}<>&?$%*|# \n\t\\-_./", ": str = ", " = ", "=>", ":=", '="', "='", '": "', '\\"']
+FRAGMENTS = st.sampled_from([*SAMPLES, *KEYS, *FRAMES, *MARKERS, *SEPARATORS])
+ASSIGNMENTS = st.tuples(
+    *(st.sampled_from(each) for each in (KEYS + FRAMES, SEPARATORS, SAMPLES + MARKERS, SEPARATORS))
+).map("".join)
+TEXTS = st.one_of(
+    st.text(),
+    st.lists(FRAGMENTS, max_size=12).map("".join),
+    st.lists(st.one_of(ASSIGNMENTS, FRAGMENTS), max_size=6).map("".join),
+    st.text(alphabet="pasword=:\"'`[]redact 1@/-_", max_size=60),
+)
+
+
+@settings(max_examples=1_000)
+@given(text=TEXTS)
+def test_redacting_twice_changes_nothing_more(text: str) -> None:
+    once = redact(text)
+
+    assert redact(once) == once
+
+
+@pytest.mark.parametrize("flag", ["mysql|-p{}", "sshpass|-p {}", "docker login|-p {}", "curl|-u a:{}"])
+@pytest.mark.parametrize("value", ["ab" + "12", "hunter2" + "x"])
+def test_a_command_of_many_flags_comes_to_rest(flag: str, value: str) -> None:
+    command, _, option = flag.partition("|")
+    once = redact(" ".join([command, *[option.format(value)] * 40]))
+
+    assert redact(once) == once
+
+
+@given(before=st.text(), after=st.text(), number=st.integers(0, len(SECRETS) - 1))
+def test_no_surrounding_text_hides_a_secret(before: str, after: str, number: int) -> None:
+    secret = SECRETS[number][1]
+
+    assert secret not in redact(f"{before} {secret} {after}")
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "a",
+        "-",
+        "password",
+        "password=",
+        'password="',
+        "password = ",
+        "password    :    ",
+        "password: a | None",
+        'token\\\\\\"=',
+        "://",
+        "://a:",
+        "://a:b",
+        "eyJ-",
+        "eyJaaaaaaaaaa.",
+        "sk-",
+        "sk-ant-",
+        "AKIA",
+        "ghp_",
+        "authorization: bearer ",
+        "aws_secret_access_key=",
+        "cookie: a=",
+        "cookie: a=b;",
+        "cookie: a=b; c",
+        "authorization: a",
+        "docker login ",
+        "DB_PASS=",
+        "A_",
+        "db_pass='",
+        "password='a \"",
+        "password=\"a b c d e f '",
+        "SG.aaaaaaaaaaaaaaaaaaaa",
+        "ya29.a.",
+        "hooks.slack.com/services/",
+        "sk_test_",
+        "xapp-",
+        f"{DASHES}BEGIN PRIVATE KEY{DASHES}",
+        f"{DASHES}BEGIN PRIVATE KEY{DASHES}\n" + ALPHANUMERIC[:24] + " ",
+    ],
+)
+def test_five_megabytes_of_hostile_text_are_done(unit: str) -> None:
+    text = unit * (5_000_000 // len(unit))
+
+    assert len(redact(text)) > 0
+
+
+def test_no_kind_contains_a_key_word() -> None:
+    """Else `[redacted:…-token]=value` would be an assignment the second time."""
+    for pattern in PATTERNS:
+        assert redact(f"{pattern.kind}={VALUE}") == f"{pattern.kind}={VALUE}"
+
+
+@pytest.mark.parametrize(
+    ("command", "secret"),
+    [
+        ("mysql --user ann --password {} shop", "hunter2" + "hunter2"),
+        ("deploy --auth-token '{}' now", "abc" + "DEF123456"),
+        ("curl -s -u ann:{} https://example.com", "pass" + "phrase1"),
+        ('curl --user "ann:{}" -X POST https://example.com', "x7" * 6),
+        ("password={}", "hunter2" + "secret"),
+        ("password={}", "hunter2"),
+        ("password:{}", "hunter" + "22"),
+        ("mysql -u root -p{} shop", "secret" + "pass123"),
+        ("sshpass -p {} ssh host", "hunter2" + "secret"),
+        ("docker login -u ann -p {} registry.example.com", "hunter2" + "secret"),
+        ("docker login -p '{}'", "hunter2" + "secret"),
+        ("DB_PASSWORD={} make run", "Tr0ub4dor&" + "3xyz"),
+    ],
+)
+def test_credentials_typed_on_a_command_line_go(command: str, secret: str) -> None:
+    text = redact(command.format(secret))
+    assert secret not in text
+    assert secret[-4:] not in text
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "command", ["pg_dump --password $PGPASSWORD", "tool --token --verbose", "curl -u $USER:$PASS x"]
+)
+def test_names_of_variables_on_a_command_line_stay(command: str) -> None:
+    assert redact(command) == command
+
+
+@pytest.mark.parametrize("text", ["password: {}", "the password: {}", "Password:   {}, for the staging site"])
+def test_a_password_after_a_colon_goes_whatever_words_it_holds(text: str) -> None:
+    for value in ("hunter2" + "secret", "my3key" + "words", "s3cret" + "token"):
+        assert redact(text.format(value)) == text.format("[redacted:credential]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["password: reset flow is broken", "password: password2", "password: form.password1", "password: secret_v2"],
+)
+def test_prose_and_code_after_a_colon_stay(text: str) -> None:
+    assert redact(text) == text
+
+
+REDACTED = "[redacted:credential]"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("password", "Password", "DB_PASSWORD", "db-password", "userPassword", "passwd", "passphrase", "smtp_pass"),
+        *("api_key", "apiKey", "X-API-Key", "APIKEY", "client_secret", "clientSecret", "AWS_SECRET_ACCESS_KEY"),
+        *("token", "accessToken", "refresh_token", "private_key", "secretKey", "SECRET_KEY_BASE", "password2"),
+    ],
+)
+def test_a_text_under_a_key_that_names_a_secret_goes(key: str) -> None:
+    assert redact_data({key: VALUE}) == {key: REDACTED}
+    assert redact_data({"deep": [{key: VALUE, "user": "ann"}]}) == {"deep": [{key: REDACTED, "user": "ann"}]}
+    assert redact_data({"env": [{"name": key, "value": VALUE}]}) == {"env": [{"name": key, "value": REDACTED}]}
+
+
+def test_secrets_of_structured_data_need_no_digit() -> None:
+    for data in (
+        {"password": "correct" + "horse"},
+        {"password": "open sesame" + " now"},
+        {"passwords": ["hun" + "ter"]},
+    ):
+        assert REDACTED in str(redact_data(data))
+    assert redact_data({"Authorization": "Basic " + "dXNlcjpwYXNzd29yZA=="}) == {
+        "Authorization": "Basic [redacted:header]"
+    }
+    assert redact_data({"set-cookie": "sid=" + HEX[:16]}) == {"set-cookie": "[redacted:header]"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"errors": {"password": "is too short for you"}, "password": {"type": "string"}},
+        {"password": "required", "token": None, "secret": True, "api_key": 5, "DB_PASSWORD": "${DB_PASSWORD}"},
+        {"tokens": ["understanding", "everything"], "max_tokens": "123456789", "token_type": "authorization_code"},
+        {"secret_name": "database-production-7", "token": "https://auth.example.com/token", "password": "********"},
+        {"pass": "all twelve of them", "PWD": "/home/ann/shop", "keyboard": "qwertz-12345", "monkey": "bananas99"},
+        {"name": "shop", "value": "hunter2" + "hunter2", "cookie": "yes, please", "authorization": "is required"},
+    ],
+)
+def test_structured_data_without_secrets_is_not_touched(data: dict[str, object]) -> None:
+    assert redact_data(data) == data
+
+
+@given(st.recursive(TEXTS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner)))
+def test_redacting_data_twice_changes_nothing_more(data: object) -> None:
+    once = redact_data(data)
+
+    assert redact_data(once) == once

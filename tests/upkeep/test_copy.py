@@ -1,0 +1,133 @@
+"""Copying a space: everything, once, resumable, proven."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from mica.errors import DuplicateEvent, InvalidInput, StoreUnavailable
+from mica.model.event import Appended, Event, EventQuery
+from mica.store.postgres.store import PostgresStore
+from mica.store.protocol import Store
+from mica.store.reference.store import EphemeralStore
+from mica.store.sqlite.store import SqliteStore
+from mica.testing import History, build, histories
+from mica.testing.postgres import Server
+from mica.upkeep import copy as copying
+from mica.upkeep.copy import Copied, copy
+
+
+@given(history=histories())
+async def test_a_copy_answers_as_the_original(history: History) -> None:
+    source, target = EphemeralStore(), EphemeralStore()
+    await source.append(history)
+
+    assert await copy(source, target) == Copied(events=len(history), stored=len(history), repeated=0)
+    assert await target.log(0, limit=1_000) == await source.log(0, limit=1_000)
+    assert await copy(source, target) == Copied(events=len(history), stored=0, repeated=len(history))
+
+
+async def test_a_copy_that_was_cut_off_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "BATCH_EVENTS", 10)
+
+    class Unsteady(EphemeralStore):
+        left = 3
+
+        async def append(self, events: Sequence[Event]) -> Appended:
+            self.left -= 1
+            if self.left == 0:
+                raise StoreUnavailable("gone")
+            return await super().append(events)
+
+    await store.append([build(number, "mark", {"text": f"mark {number}"}) for number in range(45)])
+    target = Unsteady()
+    with pytest.raises(StoreUnavailable):
+        await copy(store, target)
+    done = await copy(store, target)
+
+    assert done == Copied(events=45, stored=25, repeated=20)
+    assert len(await target.events(EventQuery(limit=None))) == 45
+
+
+async def test_a_space_can_be_copied_while_it_is_written(store: Store) -> None:
+    """E-38: the proof is about what was there when the copy began, not about what comes during it."""
+    await store.append([build(number) for number in range(5)])
+
+    class Overtaken(EphemeralStore):
+        async def append(self, events: Sequence[Event]) -> Appended:
+            await store.append([build(100 + await store.last_position())])
+            return await super().append(events)
+
+    assert await copy(store, target := Overtaken()) == Copied(events=5, stored=5, repeated=0)
+    assert await target.last_position() == 5
+    assert await store.last_position() > 5
+
+
+async def test_other_content_under_a_known_id_is_refused(store: Store) -> None:
+    await store.append([build(1, data={"n": 1})])
+    target = EphemeralStore()
+    await target.append([build(1, data={"n": 2})])
+    with pytest.raises(DuplicateEvent):
+        await copy(store, target)
+
+
+async def test_spaces_are_not_mixed_unless_that_is_wanted(store: Store, tmp_path: Path) -> None:
+    """U-09: spaces are walls; a copy is known by its first event and may have grown since."""
+    await store.append([build(1), build(2)])
+    other = await SqliteStore.open(tmp_path / "other.db")
+    await other.append([build(2), build(9)])
+    for source, target in ((store, other), (other, store)):
+        before = await target.log(0, limit=10)
+        with pytest.raises(InvalidInput, match="holds another space"):
+            await copy(source, target)
+        assert await target.log(0, limit=10) == before
+
+    assert await copy(store, other, into_other=True) == Copied(events=2, stored=1, repeated=1)
+    backup = EphemeralStore()
+    await copy(store, backup)
+    await backup.append([build(10)])
+    await store.append([build(3)])
+    assert await copy(store, backup) == Copied(events=3, stored=1, repeated=2)
+    await other.close()
+
+
+async def test_a_space_is_not_copied_onto_itself(store: Store, tmp_path: Path) -> None:
+    """A copy that changes nothing and says «verified» would pass for a backup."""
+    await store.append([build(1)])
+    with pytest.raises(InvalidInput, match="is this space itself"):
+        await copy(store, store)
+
+    file = await SqliteStore.open(tmp_path / "file.db")
+    await file.append([build(1)])
+    (tmp_path / "link.db").symlink_to(tmp_path / "file.db")
+    link = await SqliteStore.open(tmp_path / "link.db")
+    with pytest.raises(InvalidInput, match=r"link\.db is this space itself"):
+        await copy(file, link)
+    await link.close()
+    await file.close()
+    shutil.copy(tmp_path / "file.db", tmp_path / "twin.db")
+    file, twin = [await SqliteStore.open(tmp_path / name) for name in ("file.db", "twin.db")]
+    assert await copy(file, twin) == Copied(events=1, stored=0, repeated=1)
+    await twin.close()
+    await file.close()
+
+
+async def test_one_space_of_a_server_is_itself_by_every_address(server: Server) -> None:
+    address = server.address(space="same")
+    one, other = [await PostgresStore.open(given) for given in (address, f"{address}&application_name=other")]
+    with pytest.raises(InvalidInput, match="is this space itself"):
+        await copy(one, other)
+    await one.close()
+    await other.close()
+
+
+async def test_a_store_can_be_copied_into_a_file(store: Store, tmp_path: Path) -> None:
+    await store.append([build(1, data={"large": "x" * 10_000}), build(2)])
+    target = await SqliteStore.open(tmp_path / "copy.db")
+    assert (await copy(store, target)).stored == 2
+    assert await target.verify() == []
+    await target.close()

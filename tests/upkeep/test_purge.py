@@ -1,0 +1,908 @@
+"""Purge at the front door, on every engine: what goes, what stays, what arrives later, and what is left on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import apsw
+import pytest
+
+import mica
+from mica.brief.question import Question
+from mica.errors import InvalidInput, StoreUnavailable, UnknownEvent
+from mica.events.leftovers import DAMAGED
+from mica.memory.gathering import PURGED_MEANWHILE, PURGES_UNKNOWN
+from mica.model.event import Appended, Event, EventQuery, Passage, Ref
+from mica.settings import Settings
+from mica.sources.protocol import Fragment
+from mica.store.sqlite.core import SqliteCore
+from mica.testing import HandClock
+from mica.testing.builders import START_AT
+from mica.testing.residue import residue
+
+SECRET = "vault-NeedleInTheHay"
+
+
+async def names(memory: mica.Memory) -> list[str]:
+    return [event.name for event in await memory.events(EventQuery(limit=None))]
+
+
+# -- What is selected -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "gone"),
+    [
+        ({"value": SECRET}, {2, 4, 5}),
+        ({"session": "s1"}, {1, 2}),
+        ({"agent": "scout"}, {2, 3}),
+        ({"user": "ann"}, {3}),
+        ({"since": START_AT + timedelta(seconds=3)}, {3, 4, 5}),
+        ({"until": START_AT + timedelta(seconds=3)}, {1, 2}),
+        ({"session": "s1", "agent": "scout"}, {2}),
+        ({"ids": ["#1", 4]}, {1, 4}),
+        ({"ids": [1, 2, 3], "value": SECRET}, {2}),
+        ({"value": "nowhere"}, set()),
+    ],
+)
+async def test_a_purge_takes_what_fits_everything_given(
+    memory: mica.Memory, clock: HandClock, asked: dict[str, object], gone: set[int]
+) -> None:
+    """K-53, U-08"""
+    told: list[tuple[dict[str, str], dict[str, object]]] = [
+        ({"session": "s1"}, {"n": 1}),
+        ({"session": "s1", "agent": "scout"}, {"text": f"use {SECRET}!"}),
+        ({"agent": "scout", "user": "ann"}, {"n": 3}),
+        ({}, {"n": SECRET.lower()}),
+        ({"session": SECRET}, {"n": 5}),
+    ]
+    for where, data in told:
+        clock.move(seconds=1)
+        with memory.context(**where):  # type: ignore[arg-type]  # labels are texts, too
+            memory.emit("it.happened", data)
+    clock.move(seconds=1)
+
+    tried = await memory.purge(**asked, dry_run=True)  # type: ignore[arg-type]  # one table for all kinds
+    assert (tried.events, tried.record) == (len(gone), None)
+    assert await names(memory) == ["it.happened"] * 5
+    done = await memory.purge(**asked, reason="leaked")  # type: ignore[arg-type]
+
+    events = await memory.events(EventQuery(names=("it.happened", "event.purged"), limit=None))
+    assert {event.position for event in events if event.name == "event.purged"} == gone
+    assert {event.id for event in events if event.name == "event.purged"} == set(done.ids)
+    assert await memory.verify() == []
+
+
+async def test_the_purge_is_recorded_without_what_was_purged(memory: mica.Memory) -> None:
+    """TE-16: a reference resolves to content or to a tombstone with its reason; the record says who, when and why."""
+    with memory.context(session="s1"):
+        leaked = memory.emit("it.happened", {"key": SECRET})
+    with memory.context(agent="keeper"):
+        done = await memory.purge(value=SECRET, reason="leaked key")
+
+    assert done.record is not None
+    record = await memory.event(done.record)
+    assert record.name == "log.purged"
+    assert record.data == {"conditions": ["value"], "events": 1, "reason": "leaked key"}
+    assert (record.context.agent, record.origin) == ("keeper", "user")
+    [found] = (await memory.resolve([leaked])).found
+    assert found.data == {"purge": done.record, "reason": "leaked key"}
+    assert await memory.search("key") == []
+
+
+async def test_who_purges_all_of_themselves_is_not_named(memory: mica.Memory) -> None:
+    with memory.context(user="ann"):
+        memory.emit("it.happened")
+        done = await memory.purge(user="ann")
+
+    assert done.record is not None
+    assert (await memory.event(done.record)).context.user is None
+    assert (await memory.purge(user="ann", dry_run=True)).events == 0
+
+
+async def test_records_of_purges_and_exports_outlive_a_purge_by_time(memory: mica.Memory, tmp_path: Path) -> None:
+    (tmp_path / "some.jsonl").touch()
+    memory.exported(tmp_path / "some.jsonl", events=0)
+    memory.emit("it.happened")
+    await memory.purge(value="nowhere")
+
+    assert (await memory.purge(since=START_AT)).events == 1
+    assert await names(memory) == ["log.exported", "event.purged", "log.purged", "log.purged"]
+
+
+async def test_the_reason_that_nobody_gave_may_hold_the_value(memory: mica.Memory) -> None:
+    memory.emit("it.happened", {"text": "a hand"})
+    assert (await memory.purge(value="hand")).events == 1
+
+
+NOBODY = "00000000000000000000000000-0000000000000001"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, "nothing is selected, and a purge never takes everything"),
+        ({"value": ""}, "the value to purge is ''"),
+        ({"value": " \n"}, "would take nearly everything"),
+        ({"session": ""}, "the session to purge is ''"),
+        ({"value": "x" * 10_001}, "10,001 characters; give 10,000 or fewer"),
+        ({"since": START_AT, "until": START_AT}, "is not before until"),
+        ({"since": START_AT + timedelta(1), "until": START_AT}, "is not before until"),
+        ({"since": START_AT.replace(tzinfo=None)}, "has no time zone"),
+        ({"value": "key", "reason": "my key"}, "the reason contains what is to be purged"),
+        ({"value": "key", "reason": " "}, "has to have 1 to 200 characters"),
+        ({"value": "key", "reason": "x" * 201}, "has to have 1 to 200 characters"),
+        ({"ids": ["nonsense"]}, "'nonsense' is not an event id"),
+        ({"ids": "12"}, r"ids is '12', one text; give several, as ids=\['12'\]"),
+        ({"value": 5}, "the value to purge is 5, which is no text"),
+        ({"session": b"s1"}, "which is no text"),
+        ({"since": "yesterday"}, "since is 'yesterday', which is no time"),
+        ({"until": 5}, "until is 5, which is no time"),
+        ({"value": "key", "reason": 5}, "the reason 5 is no text"),
+    ],
+)
+async def test_a_purge_that_makes_no_sense_is_refused(memory: mica.Memory, asked: dict[str, object], said: str) -> None:
+    memory.emit("it.happened", {"key": "key"})
+    with pytest.raises(InvalidInput, match=said):
+        await memory.purge(**asked)  # type: ignore[arg-type]  # that is the point
+    assert await names(memory) == ["it.happened"]
+
+
+@pytest.mark.parametrize("unknown", [NOBODY, "99", "#99"])
+async def test_an_unknown_id_is_refused_and_nothing_goes(memory: mica.Memory, unknown: str) -> None:
+    kept = memory.emit("it.happened")
+    with pytest.raises(UnknownEvent, match=unknown):
+        await memory.purge(ids=[kept, unknown])
+    assert await names(memory) == ["it.happened"]
+
+
+# -- What arrives later ---------------------------------------------------------------------------------------
+
+
+async def test_a_value_is_recognised_later_in_any_spelling(memory: mica.Memory, clock: HandClock) -> None:
+    """U-08, K-53: though it is kept as a digest only; as whole words."""
+    await memory.purge(value="Ann Lee")
+    for text in ("Ann Lee", "for Ann Lee.", "(Ann Lee)", "by_Ann Lee", '{"name":"Ann Lee"}', "-Ann Lee"):
+        memory.emit("it.happened", {"list": [{text: 1}]})
+    with memory.context(user="Ann Lee"):
+        memory.emit("it.happened")
+    for text in ("Ann  Lee", "ann Lee", "AnnLee", "ANN-LEE!", "Ａｎｎ Ｌｅｅ", "see ann_lee."):
+        memory.emit("it.happened", {"text": text})
+    for text in ("JoAnn Lee", "Ann Le", "Ann Leeward", "lee ann"):
+        memory.emit("it.happened", {"text": text})
+    clock.move(seconds=1)
+    memory.emit("it.happened", {"text": "Ann Lee again"})
+
+    assert await names(memory) == ["log.purged"] + ["event.purged"] * 13 + ["it.happened"] * 5
+    # What stands inside of a word is not recognised on arrival; a purge of what is stored finds it.
+    assert (await memory.purge(value="Ann Lee")).events == 3
+
+
+async def test_a_short_value_is_looked_for_as_it_is_written(memory: mica.Memory) -> None:
+    """K-53: another spelling of three letters is another word."""
+    for text in ("a-b", "A-B", "ab", "see a-b"):
+        memory.emit("it.happened", {"text": text})
+    assert (await memory.purge(value="a-b")).events == 2
+
+
+async def test_the_record_of_a_purge_is_not_purged_by_its_number(memory: mica.Memory) -> None:
+    """K-53: a tombstone leads to it; nothing else goes with it by mistake."""
+    seen = memory.emit("tool.ran", {"text": SECRET})
+    other = memory.emit("tool.ran", {"text": "another"})
+    purged = await memory.purge(ids=[seen.id])
+    record = await memory.event(purged.record or "")
+
+    for dry_run in (True, False):
+        with pytest.raises(InvalidInput, match=f"{record.number} records a purge and stays"):
+            await memory.purge(ids=[other.id, record.id], dry_run=dry_run)
+
+    assert await memory.event(record.id) == record
+    assert (await memory.event(other.id)).data == {"text": "another"}
+
+
+async def test_a_purged_value_may_be_said_again_when_that_is_allowed(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53: what refuses a mark is named with the way to lift it; what was purged stays gone."""
+    memory.mark("The login page is slow")
+    late = clock()
+    purged = await memory.purge(value="login", reason="not to be spoken of")
+    clock.move(minutes=1)
+    refusals = [
+        ("the Login flow was rewritten", "Login"),
+        ("so we log in, and wait", "log in"),
+    ]
+    for text, word in refusals:
+        with pytest.raises(InvalidInput) as refused:
+            memory.mark(text)
+        assert str(refused.value).startswith(f"'{word}' was purged on ")
+        assert f"(not to be spoken of; record {purged.record})" in str(refused.value)
+        assert str(refused.value).endswith(f"`mica purge --allow {word if word == 'Login' else repr(word)}`")
+    for other in ("log", "the login page", "cookies"):
+        with pytest.raises(InvalidInput, match=r"no purge of the value .* stands here"):
+            await memory.allow(other)
+
+    assert await memory.allow("LOGIN") == [purged.record]
+
+    for text, _ in refusals:
+        memory.mark(text)
+    brief = await memory.brief("login flow")
+    assert "Login flow" in brief.text
+    assert (await memory.event(brief.receipt or "")).name == "brief"
+    memory.emit("tool.ran", {"text": "the login failed"}, at=late)
+    assert (await names(memory)).count("event.purged") == 2
+    assert await memory.verify() == []
+    with pytest.raises(InvalidInput, match="no purge of the value 'login' stands here"):
+        await memory.allow("login")
+    await memory.purge(value="login")
+    with pytest.raises(InvalidInput, match="'Login' was purged"):
+        memory.mark(refusals[0][0])
+
+
+async def test_what_was_purged_is_not_asserted_again(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53: a mark that says it once more is refused with the reason, in another spelling too; an event is not."""
+    await memory.purge(value="Ann Lee", reason="left the company")
+    clock.move(seconds=1)
+    for text in ("Ann Lee was right", "see ann_lee"):
+        with pytest.raises(InvalidInput, match="left the company"):
+            memory.mark(text)
+    memory.mark("JoAnn was right")
+    memory.emit("it.happened", {"text": "Ann Lee"})
+    assert await names(memory) == ["log.purged", "mark", "it.happened"]
+
+
+async def test_what_was_purged_names_nothing_and_is_no_reason(memory: mica.Memory, clock: HandClock) -> None:
+    """K-53: the name of an epoch or a tree, and why something was retracted, promoted or withdrawn."""
+    root = memory.mark("The cookie is set before the redirect, so the session is lost on every login")
+    for word in ("first", "second", "third", "fourth", "fifth"):
+        memory.mark(f"The {word} cookie is set before the redirect, so the session of {word} is lost", parent=root)
+    judged = memory.judge("judgment:code_review:fair", "GROWL", confidence=0.9)
+    [tree] = await memory.crystallize(tree=root.id)
+    await memory.promote(tree.id, by="ann")
+    await memory.purge(value="Ann Lee", reason="left the company")
+    clock.move(seconds=1)
+    before = await memory.position()
+
+    for said in (
+        lambda: memory.crystallize(level="epoch", label="Ann Lee"),
+        lambda: memory.crystallize(tree=root.id, label="of ann_lee"),
+        lambda: memory.commit_crystal(
+            [("It is lost", [root.id])], period="session:s1", sources=[root.id], label="Ann Lee"
+        ),
+        lambda: memory.promote(tree.id, by="ann lee"),
+        lambda: memory.promote(tree.id, reason="Ann Lee says so"),
+        lambda: memory.withdraw(tree.id, reason="Ann Lee says so"),
+        lambda: memory.retract(tree.id, reason="Ann Lee says so"),
+        lambda: memory.retract(judged.id, reason="Ann Lee says so"),
+    ):
+        with pytest.raises(InvalidInput, match="left the company"):
+            await said()
+
+    assert await memory.position() == before
+
+
+async def test_what_was_purged_is_not_recorded_again_as_told(memory: mica.Memory, clock: HandClock) -> None:
+    """U-08, K-53: a record of what was told is made of what was read before, however new it is."""
+    await memory.purge(value="Ann Lee")
+    clock.move(seconds=1)
+    memory.emit("defrag", {"fragments": [{"text": "see ann_lee"}]}, origin="recalled")
+    memory.emit("prompt.offered", {"text": "Ann Lee"}, origin="recalled")
+    memory.emit("brief", {"text": "JoAnn Lee"}, origin="recalled")
+    memory.emit("it.happened", {"text": "Ann Lee"})
+
+    assert await names(memory) == ["log.purged", "event.purged", "event.purged", "brief", "it.happened"]
+
+
+@pytest.mark.parametrize("by", ["value", "ids"])
+async def test_a_gather_that_began_before_a_purge_brings_nothing_back(
+    memory: mica.Memory, clock: HandClock, by: str
+) -> None:
+    """U-08: its receipt is written after the purge, and rests on what was read before it."""
+    asked, purged = asyncio.Event(), asyncio.Event()
+
+    async def slow(concept: object) -> list[object]:
+        asked.set()
+        await purged.wait()
+        return []
+
+    judged = memory.judge("judgment:code_review:fair", "GROWL", confidence=0.9, reasons=[SECRET])
+    await memory.defrag("judgment:code_review:fair")
+    memory.register("slow", slow, is_live=True, timeout_s=60)  # a purge takes its time on a busy machine
+    gathering = asyncio.ensure_future(memory.defrag("judgment:code_review:fair"))
+    await asked.wait()
+    await memory.purge(**({"value": SECRET} if by == "value" else {"ids": [judged]}))
+    clock.move(seconds=1)
+    purged.set()
+
+    assert SECRET not in (await gathering).injection  # though it was read before
+    assert [event.name for event in await memory.events() if SECRET in str(event.data)] == []
+    assert SECRET not in (await memory.defrag("judgment:code_review:fair")).injection
+    assert [event.name for event in await memory.events() if SECRET in str(event.data)] == []
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_what_another_process_purges_while_it_is_asked_is_not_told(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, home: Settings
+) -> None:
+    """U-08: what this process read before is told neither by a gather nor by a brief that were under way."""
+    target = tmp_path / "space.db" if engine == "sqlite" else request.getfixturevalue("server").address()
+    async with mica.open(target, settings=home) as memory, mica.open(target, settings=home) as other:
+        said = [f"{SECRET} broke the login {number}" for number in range(2)]
+        marks = [memory.mark(text) for text in said]
+        memory.mark("The login works again")
+        await memory.position()
+        going: list[Ref] = []
+
+        async def purging(concept: object) -> list[object]:
+            while going:
+                await other.purge(ids=[going.pop().id])
+            return []
+
+        memory.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
+        assert said[0] in (await memory.defrag("service:app:login")).injection
+
+        going.append(marks[0])
+        gathered = await memory.defrag("service:app:login")
+        going.append(marks[1])
+        brief = await memory.brief("login", concept="service:app:login")
+
+    assert said[0] not in gathered.injection
+    assert said[1] in gathered.injection
+    assert SECRET not in brief.text
+    assert "The login works again" in brief.text
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres", "http"])
+async def test_the_first_brief_of_a_process_does_not_tell_what_another_purges_meanwhile(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, home: Settings
+) -> None:
+    """U-08: nothing has told this process yet how often something was purged."""
+    target: str | Path = tmp_path / "space.db"
+    if engine != "sqlite":
+        target = request.getfixturevalue("server" if engine == "postgres" else "web_server").address()
+    async with mica.open(target, settings=home) as other:
+        secret = other.mark(f"{SECRET} broke the login")
+        other.mark("The login works again")
+        await other.position()
+        async with mica.open(target, settings=home) as memory:
+            marks, going = memory._sources[0], [secret]
+
+            class Marks:
+                name = marks.name
+
+                async def passages(self, question: Question) -> Sequence[Passage]:
+                    found = await marks.passages(question)
+                    while going:
+                        await other.purge(ids=[going.pop().id])
+                    return found
+
+            memory._sources[0] = Marks()
+            brief = await memory.brief("login")
+
+    assert SECRET not in brief.text
+    assert "The login works again" in brief.text
+
+
+async def test_what_is_purged_while_a_brief_is_made_is_not_told(memory: mica.Memory, clock: HandClock) -> None:
+    """U-08: whoever asked before is told what is left; where something goes each time, nothing of the log is told."""
+    secret = memory.mark(f"{SECRET} broke the login")
+    memory.mark("The login works again")
+    going: list[Ref] = [secret]
+
+    async def purging(concept: object) -> list[object]:
+        for each in going[:1]:
+            going.remove(each)
+            await memory.purge(ids=[each.id])
+            clock.move(seconds=1)
+        return []
+
+    assert SECRET in (await memory.brief("login")).text
+    memory.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
+
+    once = await memory.brief("login", concept="service:app:login")
+    going += [memory.mark(f"Old thing {number}") for number in range(9)]
+    always = await memory.brief("login", concept="service:app:login")
+
+    assert SECRET not in once.text
+    assert "The login works again" in once.text
+    assert "The login works again" not in always.text
+    assert always.missing == dict.fromkeys(["log", "mica"], PURGED_MEANWHILE)
+
+
+async def test_what_was_purged_is_not_told_when_the_deadline_has_passed(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-08: whether something was purged is asked even then; a busy machine does not bring it back."""
+    path, loop = tmp_path / "space.db", asyncio.get_running_loop()
+    real, is_read = loop.time, asyncio.Event()
+    async with mica.open(path, settings=home) as memory, mica.open(path, settings=home) as other:
+        memory.mark(f"{SECRET} broke the login")
+        assert SECRET in (await memory.brief("login")).text
+        marks = memory._sources[0]
+
+        class Marks:
+            name = marks.name
+
+            async def passages(self, question: Question) -> Sequence[Passage]:
+                found = await marks.passages(question)
+                is_read.set()
+                return found
+
+        async def purging(concept: object) -> list[object]:
+            await is_read.wait()
+            await other.purge(value=SECRET)
+            monkeypatch.setattr(loop, "time", lambda: real() + 3_600)
+            return []
+
+        memory._sources[0] = Marks()
+        memory.register("purging", purging, is_live=True, concepts="service:*", timeout_s=60)
+        brief = await memory.brief("login", concept="service:app:login", is_preview=True)  # which stores nothing
+
+    assert SECRET not in brief.text
+    assert brief.missing.keys() & {"log", "marks"}
+
+
+async def test_nothing_of_the_log_is_told_where_the_store_does_not_say_what_was_purged(
+    tmp_path: Path, home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-08: what other systems state is told all the same, and what is left out is named."""
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+
+    async def away() -> None:
+        raise StoreUnavailable("the disk is away")
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        memory.mark("Somebody broke the login")
+        memory.register("app", lambda concept: [Fragment(key="state", text="It is up", source="app", at=at)])
+        assert "broke" in (await memory.brief("login", concept="service:app:login")).text
+        monkeypatch.setattr(memory._store, "lesson", away)
+        gathered = await memory.defrag("service:app:login")
+        brief = await memory.brief("login", concept="service:app:login")
+
+    assert "broke" not in gathered.injection + brief.text
+    assert "It is up" in gathered.injection
+    assert "It is up" in brief.text
+    assert gathered.missing == {"mica": PURGES_UNKNOWN}
+    assert brief.missing == dict.fromkeys(["log", "mica"], PURGES_UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"session": "s1"},
+        {"agent": "scout"},
+        {"user": "ann"},
+        {"session": "s1", "user": "ann", "value": "a word"},
+        {"since": START_AT, "until": START_AT + timedelta(seconds=1)},
+    ],
+)
+async def test_every_condition_holds_for_what_arrives_later(
+    memory: mica.Memory, clock: HandClock, asked: dict[str, object]
+) -> None:
+    """U-08: events that happened before the purge, and only those."""
+    await memory.purge(**asked)  # type: ignore[arg-type]  # one table for all kinds
+    with memory.context(session="s1", agent="scout", user="ann"):
+        memory.emit("it.happened", {"text": "here is a word"})
+    with memory.context(session="s2", agent="other", user="bob"):
+        memory.emit("other.happened", {"text": "here is a word"}, at=clock() - timedelta(days=1))
+    clock.move(seconds=1)
+    with memory.context(session="s1", agent="scout", user="ann"):
+        memory.emit("later.happened", {"text": "here is a word"})
+
+    assert await names(memory) == ["other.happened", "log.purged", "event.purged", "later.happened"]
+
+
+async def test_a_segment_that_turns_up_later_brings_nothing_back(
+    home: Settings, clock: HandClock, tmp_path: Path
+) -> None:
+    """U-08: neither events nor the words that they used."""
+    path = tmp_path / "space" / "space.db"
+    async with mica.open(path, settings=home, clock=clock) as memory:
+        with memory.context(session="q7zxsession"):
+            kept = memory.emit("q7zxname", {"q7zxkey": "x" * 6_000})
+        shutil.copytree(tmp_path / "space" / "space.db-segments", tmp_path / "backup")
+        assert residue(tmp_path / "backup", ["q7zx"])
+        await memory.purge(ids=[kept])
+
+    shutil.copytree(tmp_path / "backup", tmp_path / "space" / "space.db-segments", dirs_exist_ok=True)
+    async with mica.open(path, settings=home, clock=clock) as memory:
+        assert await names(memory) == ["event.purged", "log.purged"]
+        assert await memory.verify() == []
+    assert residue(tmp_path / "space", ["q7zx"]) == []
+
+
+async def test_a_second_import_brings_nothing_back(memory: mica.Memory, tmp_path: Path) -> None:
+    """U-08: and says how many a purge keeps out."""
+    log = tmp_path / "foreign.jsonl"
+    line = {"event_name": "told", "_event_id": "e1", "timestamp": 1_700_000_000, "data": {"text": SECRET}}
+    log.write_text(json.dumps(line) + "\n")
+    assert (await memory.import_log(log)).purged == 0
+    await memory.purge(value=SECRET)
+
+    again = await memory.import_log(log)
+    other = await memory.import_log(log, source="elsewhere")
+
+    assert (again.events, again.repeated, again.purged) == (0, 0, 1)
+    assert (other.events, other.repeated, other.purged) == (1, 0, 1)
+    assert await names(memory) == ["event.purged", "event.purged", "log.purged"]
+
+
+async def test_a_purge_during_an_import_is_counted(
+    home: Settings, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-08: what it keeps out is counted by what is stored, and no purge is applied twice."""
+    log = tmp_path / "foreign.jsonl"
+    line = {"event_name": "told", "_event_id": "e1", "timestamp": 1_700_000_000, "data": {"text": SECRET}}
+    log.write_text(json.dumps(line) + "\n")
+    async with (
+        mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory,
+        mica.open(tmp_path / "space.db", settings=home, clock=clock) as other,
+    ):
+        append = memory._importing._append
+
+        async def late(events: Sequence[Event]) -> Appended:
+            await other.purge(value=SECRET)
+            return await append(events)
+
+        monkeypatch.setattr(memory._importing, "_append", late)
+        done = await memory.import_log(log)
+        assert await names(memory) == ["event.purged", "log.purged"]
+
+    assert (done.events, done.repeated, done.purged) == (1, 0, 1)
+
+
+async def test_a_copy_takes_tombstones_and_purges_along(
+    memory: mica.Memory, clock: HandClock, home: Settings, tmp_path: Path
+) -> None:
+    """K-53: a copy that has the content loses it with the next copy."""
+    memory.emit("it.happened", {"text": SECRET})
+    memory.emit("it.happened", {"text": "open"})
+    await memory.copy_to(tmp_path / "copy.db")
+    assert residue(tmp_path, [SECRET])
+    await memory.purge(value=SECRET)
+
+    await memory.copy_to(tmp_path / "copy.db")
+
+    async with mica.open(tmp_path / "copy.db", settings=home, clock=clock) as copied:
+        assert await names(copied) == ["event.purged", "it.happened", "log.purged"]
+        copied.emit("late", {"text": SECRET})
+        assert "late" not in await names(copied)
+        assert await copied.verify() == []
+
+
+@pytest.mark.parametrize("asked", [{"session": "s1"}, {"value": SECRET}])
+async def test_what_is_stored_while_a_purge_looks_is_purged(
+    memory: mica.Memory, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
+) -> None:
+    """U-08: between looking and taking nothing slips through, and the record counts what was taken."""
+    emitted = []
+
+    def emit() -> None:
+        with memory.context(session="s1"):
+            emitted.append(memory.emit("it.happened", {"text": f"use {SECRET}"}))
+
+    def then_emits(read: Callable[..., Awaitable[list[mica.Event]]]) -> Callable[..., Awaitable[list[mica.Event]]]:
+        async def reading(*args: object, **kwargs: object) -> list[mica.Event]:
+            found = await read(*args, **kwargs)
+            if len(emitted) < 3 and args[0] != EventQuery(names=("log.exported",), limit=None):
+                emit()
+                await memory._stored()
+            return found
+
+        return reading
+
+    emit()
+    await memory._stored()
+    store = memory._store
+    for name in ("events", "log"):
+        monkeypatch.setattr(store, name, then_emits(getattr(store, name)))
+
+    done = await memory.purge(**asked)  # type: ignore[arg-type]  # one table for all kinds
+    monkeypatch.undo()
+
+    assert done.record is not None
+    assert (await memory.event(done.record)).data["events"] == done.events == len(done.ids)
+    assert len(emitted) > 1
+    assert [(await memory.event(each)).name for each in emitted] == ["event.purged"] * len(emitted)
+
+
+# -- Exports --------------------------------------------------------------------------------------------------
+
+
+def export(memory: mica.Memory, path: Path, events: list[mica.Event], **fields: object) -> None:
+    from mica.format.documents import event_line
+
+    path.write_bytes(b"".join(event_line(event, **fields) + b"\n" for event in events))  # type: ignore[arg-type]
+    memory.exported(path, events=len(events))
+
+
+async def test_exports_are_rewritten(memory: mica.Memory, tmp_path: Path, clock: HandClock) -> None:
+    """U-08: only the purged lines change; what cannot be rewritten is named."""
+    memory.emit("it.happened", {"text": SECRET})
+    memory.emit("it.happened", {"text": "open"})
+    events = await memory.events()
+    ours, bare, foreign, gone = (tmp_path / name for name in ("ours", "bare", "foreign", "gone"))
+    export(memory, ours, events)
+    ours.chmod(0o640)
+    ours.rename(tmp_path / "elsewhere")
+    ours.symlink_to(tmp_path / "elsewhere")
+    export(memory, bare, events, fields=("name", "data"))
+    export(memory, gone, events)
+    gone.unlink()
+    export(memory, foreign, events)
+    foreign.write_text(f"my notes: {SECRET}\n")
+    before = ours.read_bytes().splitlines()
+
+    done = await memory.purge(value=SECRET)
+
+    assert done.exports == (str(ours),)
+    after = ours.read_bytes().splitlines()
+    assert after[1:] == before[1:]
+    assert json.loads(after[0])["data"] == {"purge": done.record, "reason": "purged by hand"}
+    assert SECRET.encode() not in (tmp_path / "elsewhere").read_bytes()
+    assert ours.is_symlink()
+    assert ours.stat().st_mode & 0o777 == 0o640
+    told = " ".join(done.unreached)
+    assert all(str(path) in told for path in (bare, foreign, gone))
+    assert str(ours) not in told
+    assert foreign.read_text() == f"my notes: {SECRET}\n"
+    again = await memory.import_log(ours)
+    assert (again.events, again.repeated, again.purged) == (0, 1, 1)
+
+
+# -- What is left on disk -------------------------------------------------------------------------------------
+
+WHERE = ("session", "agent", "user", "task", "correlation", "branch", "text", "why", "tag", "key", "large", "name")
+
+
+async def planted(folder: Path, home: Settings, clock: HandClock, *, aged: bool = False) -> mica.Memory:
+    """A space with needles wherever a text can be, among so many others that pages of the file were split."""
+    memory = await mica.open(folder / "space.db", settings=home, clock=clock)
+    for number in range(600):
+        word = f"{number * 7_919 % 600:03}"
+        needle = f"q7zx{{}}{word}" if number % 20 == 0 else f"{word}w{{}}"
+        told = {where: needle.format(where) for where in WHERE}
+        with memory.context(**{where: told[where] for where in WHERE[:6]}):  # type: ignore[arg-type]  # texts
+            memory.mark(told["text"], why=told["why"], tags=[told["tag"]])
+            memory.emit("it.happened", {told["key"]: [{"deep": told["text"]}], "n": "x" * number})
+            memory.emit(told["name"], {"large": [told["large"], *range(1_500)]})
+    await memory.sizes()
+    clock.move(seconds=1)
+    if aged:
+        assert await memory.age(timedelta(0)) == 1_800
+    return memory
+
+
+NEEDLES = [form for where in WHERE for form in (f"q7zx{where}", f"q7zx{where}".upper())]
+PURGES: dict[str, Callable[[], dict[str, object]]] = {
+    "value": lambda: {"value": "q7zx"},
+    "time": lambda: {"since": START_AT},
+    "ids": lambda: {"ids": range(1, 1_801)},
+}
+
+
+@pytest.mark.parametrize("aged", [False, True])
+@pytest.mark.parametrize("way", [*PURGES, "session", "agent", "user"])
+async def test_nothing_is_left_in_the_files(
+    home: Settings, clock: HandClock, tmp_path: Path, way: str, aged: bool
+) -> None:
+    """U-08, K-53: rows, blocks, indexes, words, payloads, log, free pages, segments; also later, however asked."""
+    folder = tmp_path / "space"
+    memory = await planted(folder, home, clock, aged=aged)
+    assert len(residue(folder, NEEDLES)) > len(WHERE)
+
+    if way in PURGES:
+        done = await memory.purge(**PURGES[way]())  # type: ignore[arg-type]  # one table for all kinds
+        assert done.unreached == ()
+    else:
+        for number in range(0, 600, 20):
+            await memory.purge(**{way: f"q7zx{way}{number * 7_919 % 600:03}"})  # type: ignore[arg-type]
+
+    assert residue(folder, NEEDLES) == []
+    assert await memory.verify() == []
+    await memory.close()
+    assert residue(folder, NEEDLES) == []
+    async with mica.open(folder / "space.db", settings=home, clock=clock) as again:
+        again.emit("later")
+        assert await again.rebuild() > 1_800
+        clock.move(seconds=1)
+        assert await again.age(timedelta(0)) > 0
+        assert await again.verify() == []
+        assert residue(folder, NEEDLES) == []
+    assert residue(folder, NEEDLES) == []
+
+
+async def test_the_search_for_residue_finds_what_is_there(home: Settings, clock: HandClock, tmp_path: Path) -> None:
+    """The test above can fail: in rows, in frames, in the log, on free pages and in segments."""
+    folder = tmp_path / "space"
+    memory = await planted(folder, home, clock)
+    memory.emit("it.happened", {"text": "q7zxsegment"})
+    [said] = residue(folder, ["q7zxsegment"])
+    assert said.endswith(".segment")
+    await memory.close()
+    found = " ".join(residue(folder, NEEDLES))
+    assert "in a frame of space.db" in found
+    assert "in a row of space.db" in found
+    async with mica.open(folder / "space.db", settings=home, clock=clock) as again:
+        await again.age(timedelta(0))
+        await again._store.scrub()
+        assert "b'q7zxkey' in space.db" not in residue(folder, ["q7zxkey"])
+        assert "b'q7zxkey' in a row of space.db" in residue(folder, ["q7zxkey"])  # in a block, compressed
+
+    connection = apsw.Connection(str(folder / "space.db"))
+    connection.execute("CREATE TABLE planted (text TEXT)")
+    connection.execute("INSERT INTO planted SELECT 'q7zxplanted' || hex(randomblob(2000)) FROM names")
+    assert "b'q7zxplanted' in space.db-wal" in residue(folder, ["q7zxplanted"])
+    connection.pragma("secure_delete", "off")
+    connection.execute("DROP TABLE planted")
+    connection.close()
+    assert residue(folder, ["q7zxplanted"]) == ["b'q7zxplanted' in space.db"]
+
+
+async def test_zeroing_rows_alone_would_leave_copies(
+    home: Settings, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why the file is written anew: pages that were split keep what stood on them."""
+    memory = await planted(tmp_path / "space", home, clock)
+    monkeypatch.setattr(SqliteCore, "compact", lambda core: None)
+    await memory.purge(value="q7zx")
+    await memory.close()
+    assert residue(tmp_path / "space", NEEDLES)
+
+
+async def test_a_reader_that_holds_the_log_is_named(
+    home: Settings, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mica.store.sqlite.store.READERS_S", 0)
+    memory = await planted(tmp_path / "space", home, clock)
+    reader = apsw.Connection(str(tmp_path / "space" / "space.db"))
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM events LIMIT 1").fetchone()
+
+    done = await memory.purge(value="q7zx")
+
+    assert "space.db-wal is read by another process" in " ".join(done.unreached)
+    assert await memory.purge(value="q7zx", dry_run=True) == mica.Purged(
+        events=0, ids=(), names={}, sessions=(), first=()
+    )
+    reader.execute("COMMIT")
+    assert (await memory.purge(value="q7zx")).unreached == ()
+    assert residue(tmp_path / "space", NEEDLES) == []
+    reader.close()
+    await memory.close()
+
+
+async def test_damaged_segments_are_removed_or_named(home: Settings, clock: HandClock, tmp_path: Path) -> None:
+    """K-53, U-08: what cannot be folded is searched, too."""
+    async with mica.open(tmp_path / "space.db", settings=home, clock=clock) as memory:
+        memory.emit("it.happened", {"text": SECRET})
+        folder = tmp_path / "space.db-segments" / "someone"
+        folder.mkdir(parents=True)
+        hit, other = folder / f"1.segment{DAMAGED}", folder / f"2.segment{DAMAGED}"
+        hit.write_bytes(b"\x93" + SECRET.encode() + b"\0")
+        other.write_bytes(b"something else")
+
+        by_time = await memory.purge(since=START_AT, until=START_AT + timedelta(microseconds=1), dry_run=False)
+        assert [str(hit) in line or str(other) in line for line in by_time.unreached] == [True, True]
+        assert hit.exists()
+
+        done = await memory.purge(value=SECRET)
+        assert done.removed == (str(hit),)
+        assert (hit.exists(), other.exists()) == (False, True)
+
+
+LIVING = """
+import asyncio, sys, mica
+async def main():
+    memory = await mica.open(sys.argv[1], settings=mica.load_settings({"HOME": sys.argv[2]}))
+    memory.emit("it.happened", {"text": sys.argv[3]})
+    await memory.sizes()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    memory.emit("another")
+    await memory.sizes()
+    await memory.sizes()
+    print("done", flush=True)
+    sys.stdin.readline()
+    await memory.close()
+asyncio.run(main())
+"""
+
+
+async def test_another_process_drops_its_copy_when_it_goes_on(home: Settings, tmp_path: Path) -> None:
+    """A living writer's segment is named; with its next event the writer notices the purge and leaves that segment."""
+    command = [sys.executable, "-c", LIVING, str(tmp_path / "space.db"), str(tmp_path), SECRET]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
+        assert living.stdin is not None
+        assert living.stdout is not None
+        assert living.stdout.readline() == "ready\n"
+        async with mica.open(tmp_path / "space.db", settings=home) as memory:
+            done = await memory.purge(value=SECRET)
+            assert done.events == 1
+            assert "belongs to a running process" in " ".join(done.unreached)
+
+            living.stdin.write("\n")
+            living.stdin.flush()
+            assert living.stdout.readline() == "done\n"
+
+            assert residue(tmp_path, [SECRET]) == []
+            assert (await memory.purge(value=SECRET)).unreached == ()
+            living.stdin.write("\n")
+            living.stdin.flush()
+            assert living.wait() == 0
+
+
+async def test_emitting_goes_on_while_purges_run(memory: mica.Memory) -> None:
+    """TE-07: leaving segments again and again loses no event of any thread and doubles none."""
+    threads, each = 4, 2_000
+
+    def emit(thread: int) -> None:
+        for number in range(each):
+            memory.emit("it.happened", {"n": thread * each + number})
+
+    async def purge() -> None:
+        while not all(task.done() for task in emitting):
+            await memory.purge(value="nowhere")
+
+    emitting = [asyncio.create_task(asyncio.to_thread(emit, thread)) for thread in range(threads)]
+    await asyncio.gather(purge(), *emitting)
+
+    events = await memory.events(EventQuery(names=("it.happened",), limit=None))
+    assert sorted(str(event.data["n"]) for event in events) == sorted(map(str, range(threads * each)))
+    assert len({event.id for event in events}) == threads * each
+    assert await memory.verify() == []
+
+
+# -- Cut off in the middle ------------------------------------------------------------------------------------
+
+KILLED = """
+import asyncio, os, signal, sys, mica
+from mica.store.sqlite.store import SqliteStore
+STEPS = "append", "keep_purge", "bury", "compact", "truncate_log"
+real, left = SqliteStore.run, int(sys.argv[3])
+async def run(store, method, *args, **kwargs):
+    global left
+    result = await real(store, method, *args, **kwargs)
+    if method.__name__ in STEPS:
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return result
+async def main():
+    memory = await mica.open(sys.argv[1], settings=mica.load_settings({"HOME": sys.argv[2]}))
+    SqliteStore.run = run
+    await memory.purge(value="q7zx", reason="cut off")
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("aged", [False, True])
+@pytest.mark.parametrize("after", range(6))
+async def test_a_purge_that_was_killed_is_finished_by_the_next(
+    home: Settings, tmp_path: Path, after: int, aged: bool
+) -> None:
+    """`kill -9` between any two steps: each event is whole or gone, and running it again takes the rest."""
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        for number in range(1_200):
+            memory.emit("it.happened", {"n": number, "text": "q7zx" if number % 2 else "open"})
+        if aged:
+            assert await memory.age(timedelta(0)) > 1_000
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "space.db"), str(tmp_path), str(after)]
+    killed = await asyncio.to_thread(subprocess.run, command, check=False)
+    assert killed.returncode == -signal.SIGKILL
+
+    async with mica.open(tmp_path / "space.db", settings=home) as memory:
+        assert await memory.verify() == []
+        left = [event.data.get("n") for event in await memory.events(EventQuery(names=("it.happened",), limit=None))]
+        assert {number for number in range(1_200) if not number % 2} <= set(left)
+        await memory.purge(value="q7zx")
+        assert await memory.verify() == []
+        counted = await names(memory)
+        assert (counted.count("it.happened"), counted.count("event.purged")) == (600, 600)
+    assert residue(tmp_path, ["q7zx"]) == []
